@@ -334,6 +334,13 @@ impl Trace {
         of_run || self.meta.import.as_ref().is_some_and(|import| import.missing_ranks > 0)
     }
 
+    /// Arrival of the last rank at the collective of a span (ns), clamped to the span; `None` if it is not recorded, or if a
+    /// rank that was not recorded may arrive later.
+    pub fn arrival(&self, span: &Span) -> Option<i64> {
+        let is_known = span.last_arrival_ns >= 0 && !self.lacks_ranks();
+        is_known.then(|| span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns)))
+    }
+
     /// Keeps only the spans of the first rank if all ranks have the same spans, and returns the other ranks, ascending;
     /// empty if ranks differ, if there is one, or if the trace was imported.
     pub fn fold_ranks(&mut self) -> Vec<u32> {

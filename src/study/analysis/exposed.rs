@@ -259,8 +259,8 @@ struct Calls {
 }
 
 impl Calls {
-    /// Adds a call, with its wait and transfer if the trace `knows_arrivals`.
-    fn add(&mut self, runs: &Runs, place: usize, exposed: &Coverage, knows_arrivals: bool) {
+    /// Adds a call, with its wait and transfer if its last arrival is known.
+    fn add(&mut self, runs: &Runs, place: usize, exposed: &Coverage) {
         let span = &runs.trace.spans[place];
         let exposed_ns: i64 = runs.pieces(span).map(|piece| exposed.within(piece)).sum();
         if exposed_ns > 0 {
@@ -270,9 +270,7 @@ impl Calls {
             return;
         }
         self.count += 1;
-        // -1: arrivals were not recorded
-        if knows_arrivals && span.last_arrival_ns >= 0 {
-            let arrival = span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns));
+        if let Some(arrival) = runs.trace.arrival(span) {
             self.arrived += 1;
             self.wait_ns = self.wait_ns.saturating_add(arrival - span.start_ns);
             self.transfer_ns = self.transfer_ns.saturating_add(span.end_ns.saturating_sub(arrival));
@@ -308,7 +306,6 @@ fn families(runs: &Runs, lanes: &[Lanes], filled: &[Filled]) -> Vec<StretchFamil
     let names: Vec<String> =
         runs.trace.operations.iter().map(|operation| over_layers(operation).into_owned()).collect();
     let name = |operation: u32| names.get(operation as usize).map_or("?", String::as_str);
-    let knows_arrivals = !runs.trace.lacks_ranks();
     let mut families: BTreeMap<&str, Calls> = BTreeMap::new();
     for (of_rank, lanes) in runs.by_rank.iter().zip(lanes) {
         let exposed = Coverage::new(difference(&lanes.comm, lanes.compute.union()));
@@ -316,7 +313,7 @@ fn families(runs: &Runs, lanes: &[Lanes], filled: &[Filled]) -> Vec<StretchFamil
             let span = &runs.trace.spans[place];
             if runs.class(span) == Class::Comm {
                 let calls = families.entry(name(span.operation)).or_default();
-                calls.add(runs, place, &exposed, knows_arrivals);
+                calls.add(runs, place, &exposed);
             }
         }
     }

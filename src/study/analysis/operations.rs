@@ -25,8 +25,8 @@ pub struct OperationShare {
     pub us: f64,
     /// Exposed part: communication while the rank computed nothing.
     pub exposed_us: f64,
-    /// Time waiting for the last peer of a collective.
-    pub peer_wait_us: f64,
+    /// Time waiting for the last peer of a collective; `None` for computation, and if no arrival is known.
+    pub peer_wait_us: Option<f64>,
     /// Index of the first execution's span, on the first rank that has one.
     pub first: usize,
 }
@@ -155,7 +155,8 @@ struct OperationSums {
     count: u64,
     total: i64,
     exposed: i64,
-    peer_wait: i64,
+    /// Sum over the executions whose last arrival is known; `None` if there is none.
+    peer_wait: Option<i64>,
     first: usize,
 }
 
@@ -198,7 +199,7 @@ impl<'a> OperationSide<'a> {
             count: 0,
             total: 0,
             exposed: 0,
-            peer_wait: 0,
+            peer_wait: None,
             first: place,
         };
         let cell = self.cells.entry(span.operation).or_insert(new);
@@ -207,9 +208,9 @@ impl<'a> OperationSide<'a> {
         cell.total = cell.total.saturating_add(end.saturating_sub(span.start_ns));
         if span.lane == Lane::Comm {
             cell.exposed = cell.exposed.saturating_add(exposed);
-            if span.last_arrival_ns >= 0 {
-                let arrived = span.last_arrival_ns.clamp(span.start_ns, end);
-                cell.peer_wait = cell.peer_wait.saturating_add(arrived.saturating_sub(span.start_ns));
+            if let Some(arrival) = self.trace.arrival(span) {
+                let waited = arrival.saturating_sub(span.start_ns);
+                cell.peer_wait = Some(cell.peer_wait.unwrap_or(0).saturating_add(waited));
             }
         }
     }
@@ -217,9 +218,10 @@ impl<'a> OperationSide<'a> {
     fn share(&self, operations: &[u32]) -> Option<OperationShare> {
         let cells = operations.iter().filter_map(|o| self.cells.get(o));
         let first = cells.clone().map(|cell| cell.first).min()?;
-        let average = |of: fn(&OperationSums) -> i64| {
-            us(cells.clone().map(of).fold(0, i64::saturating_add)) / self.ranks.max(1) as f64
-        };
+        let per_rank = |ns: i64| us(ns) / self.ranks.max(1) as f64;
+        let average =
+            |of: fn(&OperationSums) -> i64| per_rank(cells.clone().map(of).fold(0, i64::saturating_add));
+        let peer_wait = cells.clone().filter_map(|cell| cell.peer_wait).reduce(i64::saturating_add);
         Some(OperationShare {
             names: operations
                 .iter()
@@ -228,7 +230,7 @@ impl<'a> OperationSide<'a> {
             count: cells.clone().map(|cell| cell.count).sum(),
             us: average(|cell| cell.total),
             exposed_us: average(|cell| cell.exposed),
-            peer_wait_us: average(|cell| cell.peer_wait),
+            peer_wait_us: peer_wait.map(per_rank),
             first,
         })
     }
@@ -327,7 +329,8 @@ fn families(rows: &[Row]) -> Vec<OperationFamily> {
                 all.count += one.count;
                 all.us += one.us;
                 all.exposed_us += one.exposed_us;
-                all.peer_wait_us += one.peer_wait_us;
+                let waits = [all.peer_wait_us, one.peer_wait_us].into_iter().flatten();
+                all.peer_wait_us = waits.reduce(|a, b| a + b);
                 all
             })
         };
@@ -452,6 +455,25 @@ mod tests {
         assert_eq!(order("cupti"), by_time);
     }
 
+    /// An emulated collective of the only recorded rank begins when that rank arrives, whenever the others would.
+    #[test]
+    fn a_trace_without_some_ranks_does_not_know_its_waiting() {
+        let reduce = Span { last_arrival_ns: 130, ..span(0, Lane::Comm, 100, 200) };
+        let of_ranks = |ranks: u32| {
+            let mut trace = trace(vec![span(0, Lane::Compute, 0, 100), reduce]);
+            trace.meta.spec.iter_mut().for_each(|spec| spec.tp = ranks);
+            trace
+        };
+        let report = differences(&of_ranks(1), STEP, &of_ranks(8), STEP);
+        let waited = |share: &Option<OperationShare>| share.as_ref().expect("in both").peer_wait_us;
+        let of_lane = |lane: Lane| {
+            let family = report.families.iter().find(|family| family.sum.lane == lane);
+            family.map(|family| (waited(&family.sum.a), waited(&family.sum.b)))
+        };
+        assert_eq!(of_lane(Lane::Comm), Some((Some(0.03), None)));
+        assert_eq!(of_lane(Lane::Compute), Some((None, None)));
+    }
+
     #[test]
     fn the_same_step_differs_in_nothing() {
         let trace = simulated(|_| {});
@@ -506,7 +528,8 @@ mod tests {
                 let sum: f64 = shares.iter().map(|s| s.us).sum();
                 prop_assert!((sum * ranks.len().max(1) as f64 - total as f64 / 1e3).abs() < 1e-6);
                 for share in shares {
-                    prop_assert!(share.exposed_us <= share.us + 1e-9 && share.peer_wait_us <= share.us + 1e-9);
+                    let waited_us = share.peer_wait_us.unwrap_or(0.0);
+                    prop_assert!(share.exposed_us <= share.us + 1e-9 && waited_us <= share.us + 1e-9);
                 }
             }
             let mut names: Vec<&String> = report

@@ -99,8 +99,8 @@ pub struct PerStep {
     pub us: f64,
     /// Exposed part of communication (us).
     pub exposed_us: f64,
-    /// Waiting for the last rank, where arrivals are recorded (us).
-    pub waited_us: f64,
+    /// Waiting for the last rank (us); null for computation, and if no arrival is known.
+    pub waited_us: Option<f64>,
 }
 
 /// Operations of one name and place in both traces.
@@ -465,7 +465,7 @@ fn operations([a, b]: [&Trace; 2], steps: &[[StepKey; 2]]) -> Vec<ChangedOperati
             count: sum.count / n,
             us: sum.us / n,
             exposed_us: sum.exposed_us / n,
-            waited_us: sum.waited_us / n,
+            waited_us: sum.waited_us.map(|us| us / n),
         }
     };
     let changed = |((name, lane), sums): ((String, &'static str), [Option<PerStep>; 2])| {
@@ -489,7 +489,8 @@ impl PerStep {
         self.count += share.count as f64 / ranks;
         self.us += share.us;
         self.exposed_us += share.exposed_us;
-        self.waited_us += share.peer_wait_us;
+        let waits = [self.waited_us, share.peer_wait_us].into_iter().flatten();
+        self.waited_us = waits.reduce(|a, b| a + b);
     }
 }
 

@@ -136,8 +136,7 @@ pub fn overlap(trace: &Trace, selection: &Selection) -> OverlapReport {
 pub fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
     // a trace without communication lacks no arrivals
     let comm = || runs.trace.spans.iter().filter(|span| span.lane == Lane::Comm);
-    let arrivals = comm().next().is_none()
-        || !runs.trace.lacks_ranks() && comm().any(|span| span.last_arrival_ns >= 0);
+    let arrivals = comm().next().is_none() || comm().any(|span| runs.trace.arrival(span).is_some());
     let ranks: Vec<RankOverlap> = runs
         .ranks
         .iter()

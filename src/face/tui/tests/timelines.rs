@@ -1,6 +1,8 @@
 //! The timeline of imported traces: streams, ranges, search, two traces under one another, opening files.
 
 use crossterm::event::KeyCode;
+use ratatui::buffer::Cell;
+use ratatui::style::Modifier;
 
 use super::fixtures::{Driver, compared, imported, trace};
 use crate::face::tui::context::Snapshot;
@@ -79,9 +81,18 @@ fn enter_before_the_answer_goes_to_the_first_match_when_it_comes() {
 #[test]
 fn a_search_counts_marks_and_goes_round() {
     let mut driver = with(vec![imported()], (120, 40));
+    // cells of exposed communication
+    let underlined = |driver: &Driver| {
+        let is_underlined = |cell: &&Cell| cell.style().add_modifier.contains(Modifier::UNDERLINED);
+        let buffer = driver.buffer();
+        let exposed = buffer.content.iter().filter(|cell| cell.symbol() == "╱");
+        exposed.filter(is_underlined).count()
+    };
+    let before = underlined(&driver);
     driver.taps("/nccl Ring");
     driver.shows("12 matches");
-    assert!(line(&driver, "stream 13").contains('◆') && !line(&driver, "stream 7").contains('◆'));
+    assert!(line(&driver, " steps").contains('◆') && !line(&driver, "stream 13").contains('◆'));
+    assert!(underlined(&driver) > before, "the fill stays");
     driver.enter();
     driver.shows("1 of 12");
     let first = view(&driver).span().copied().expect("on a span");

@@ -1,7 +1,7 @@
 //! Timeline line as a row of characters. The cost depends on the number of columns, not spans: each
 //! column queries the index for covered time by class.
 //!
-//! Cells follow [`super::shade`]; `◆` marks a search match.
+//! Cells follow [`super::shade`]; an underline marks a search match.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,8 +29,10 @@ const PATTERN: usize = 2;
 /// Content of a line in each column of a window.
 #[derive(Debug)]
 pub enum LaneStrip {
-    /// Rank: exposed communication (ns), plus all its rows merged while collapsed.
-    Rank(Arc<Vec<i64>>, Option<Vec<ColumnActivity>>),
+    /// Collapsed rank: its rows merged, and its exposed communication (ns).
+    Collapsed(Vec<ColumnActivity>, Arc<Vec<i64>>),
+    /// Open rank: its rows with communication merged, and its exposed communication (ns).
+    Exposed(Vec<ColumnActivity>, Arc<Vec<i64>>),
     /// Named ranges: the range that continues from before the window, and the half-open position ranges
     /// that start in each column.
     Ranges(Option<usize>, Vec<(usize, usize)>),
@@ -55,8 +57,14 @@ pub fn strips(
     let strip = |line: &TraceLine| match *line {
         TraceLine::Rank(rank) => {
             let rows = index.ranks.get(rank).map_or(0..0, |r| r.rows.clone());
-            let merged = collapsed(rank).then(|| merged(index, &index.rows[rows], window, columns));
-            LaneStrip::Rank(exposed(rank), merged)
+            let rows = index.rows[rows].iter();
+            match collapsed(rank) {
+                true => LaneStrip::Collapsed(merged(index, rows, window, columns), exposed(rank)),
+                false => {
+                    let comm = rows.filter(|row| row.has[SpanClass::Comm as usize]);
+                    LaneStrip::Exposed(merged(index, comm, window, columns), exposed(rank))
+                }
+            }
         }
         TraceLine::Ranges(row) => {
             let row = index.range_rows.get(row);
@@ -85,9 +93,9 @@ fn tolerance(window: TimeWindow, columns: usize) -> i64 {
 }
 
 /// Merges several rows into one, taking the busiest row for each class.
-fn merged(
+fn merged<'a>(
     index: &TraceIndex,
-    rows: &[SpanRow],
+    rows: impl Iterator<Item = &'a SpanRow>,
     window: TimeWindow,
     columns: usize,
 ) -> Vec<ColumnActivity> {
@@ -124,6 +132,13 @@ pub fn ink(covered: i64, width: i64, left: bool, right: bool) -> Ink {
     if eighths < 8 && !left && right { Ink::FromRight(eighths) } else { Ink::FromLeft(eighths) }
 }
 
+/// Shares of a column `width` ns wide.
+fn shares(column: &ColumnActivity, exposed: i64, width: i64) -> Shares {
+    let [compute, comm, memory, waiting] =
+        column.covered.map(|covered| covered as f64 / width.max(1) as f64);
+    Shares { compute, comm, memory, waiting, exposed: exposed as f64 / width.max(1) as f64 }
+}
+
 /// Cell of a column; `None` if nothing ran. `several`: the line merges several rows. `class`: class of a
 /// zero-length span that starts here.
 fn cell(
@@ -133,16 +148,9 @@ fn cell(
     several: bool,
     class: impl FnOnce() -> Option<SpanClass>,
 ) -> Option<Cell> {
-    let [compute, comm, memory, waiting] = column.covered;
+    let [compute, comm, memory, _] = column.covered;
     let busy = compute.saturating_add(comm).saturating_add(memory);
-    let share = |covered: i64| covered as f64 / width.max(1) as f64;
-    let shares = Shares {
-        compute: share(compute),
-        comm: share(comm),
-        memory: share(memory),
-        waiting: share(waiting),
-        exposed: share(exposed),
-    };
+    let shares = shares(column, exposed, width);
     if several && busy > 0 {
         return Some(match shade::several(shares) {
             Some((mark, role)) => Cell::Glyph(mark, role),
@@ -197,12 +205,18 @@ impl Canvas<'_> {
         for row in area.rows() {
             self.draw_row(buf, row, line, strip, row.y == middle);
         }
+        // a glyph would cover whether communication is exposed
+        let found = Style::new().add_modifier(Modifier::UNDERLINED);
+        for column in self.found(line, strip) {
+            let cells = Rect { x: area.x + column as u16, width: 1, ..area };
+            buf.set_style(cells.intersection(buf.area), found);
+        }
     }
 
     fn draw_row(&self, buf: &mut Buffer, area: Rect, line: TraceLine, strip: &LaneStrip, named: bool) {
         match (strip, line) {
-            (LaneStrip::Rank(exposed, Some(merged)), _) => self.cells(buf, area, None, merged, exposed),
-            (LaneStrip::Rank(exposed, None), _) => self.exposed(buf, area, exposed),
+            (LaneStrip::Collapsed(rows, exposed), _) => self.cells(buf, area, None, rows, exposed),
+            (LaneStrip::Exposed(comm, exposed), _) => self.exposed(buf, area, comm, exposed),
             (LaneStrip::Ranges(running, places), TraceLine::Ranges(row)) => {
                 self.ranges(buf, area, row, *running, places);
             }
@@ -216,7 +230,6 @@ impl Canvas<'_> {
             }
             _ => {}
         }
-        self.found(buf, area, line, strip);
     }
 
     fn width(&self, column: usize, columns: usize) -> i64 {
@@ -241,7 +254,7 @@ impl Canvas<'_> {
             let width = (to - std::mem::replace(&mut from, to)).max(1);
             let class = || {
                 let last = column.places.1.checked_sub(1).filter(|last| *last >= column.places.0)?;
-                Some(spans.class(&spans.all[row?.span(last)?]))
+                Some(spans.class(&spans.all()[row?.span(last)?]))
             };
             let bare = exposed.get(i).copied().unwrap_or(0);
             let Some(cell) = cell(column, bare, width, several, class) else { continue };
@@ -272,7 +285,7 @@ impl Canvas<'_> {
         if next - first > 8 {
             return row.span(first.midpoint(next));
         }
-        let spans = self.index.spans().all;
+        let spans = self.index.spans().all();
         let covered = |span: &usize| {
             let span = &spans[*span];
             span.end_ns.min(time.end).saturating_sub(span.start_ns.max(time.start))
@@ -280,10 +293,11 @@ impl Canvas<'_> {
         (first.saturating_sub(1)..next).filter_map(|place| row.span(place)).max_by_key(covered)
     }
 
-    fn exposed(&self, buf: &mut Buffer, area: Rect, exposed: &[i64]) {
-        for (i, covered) in exposed.iter().enumerate().filter(|(_, covered)| **covered > 0) {
-            let share = *covered as f64 / self.width(i, exposed.len()) as f64;
-            let (symbol, role) = shade::exposed(share);
+    fn exposed(&self, buf: &mut Buffer, area: Rect, comm: &[ColumnActivity], exposed: &[i64]) {
+        let columns = comm.iter().zip(exposed).enumerate();
+        for (i, (column, exposed)) in columns.filter(|(_, (_, exposed))| **exposed > 0) {
+            let shares = shares(column, *exposed, self.width(i, comm.len()));
+            let (symbol, role) = shade::exposed_or_waiting(shares);
             glyph(buf, area, area.x + i as u16, area.y, symbol, self.theme.style(role));
         }
     }
@@ -299,7 +313,7 @@ impl Canvas<'_> {
         let mut latest = i64::MIN;
         for place in row.places(spans, window.from, window.to) {
             let Some(index) = row.span(place) else { continue };
-            let span = &spans.all[index];
+            let span = &spans.all()[index];
             let follows = latest == span.start_ns;
             latest = latest.max(span.end_ns);
             if span.end_ns <= window.from {
@@ -420,27 +434,26 @@ impl Canvas<'_> {
         put(buf, area, x(from + 1), area.y, &name, text);
     }
 
-    fn found(&self, buf: &mut Buffer, area: Rect, line: TraceLine, strip: &LaneStrip) {
-        let Some(matches) = self.matches.filter(|m| !m.places(line).is_empty()) else { return };
-        let mark = |buf: &mut Buffer, i: usize, places: (usize, usize), left: bool| {
+    /// Columns in which a match of the search starts, and the first one if a match continues from before the window.
+    pub fn found(&self, line: TraceLine, strip: &LaneStrip) -> Vec<usize> {
+        let Some(matches) = self.matches.filter(|m| !m.places(line).is_empty()) else {
+            return Vec::new();
+        };
+        let is_found = |(i, (places, left)): (usize, ((usize, usize), bool))| {
             let running = i == 0 && left && places.0 > 0;
             let first = if running { places.0 - 1 } else { places.0 };
-            if matches.any(line, (first, places.1)) {
-                glyph(buf, area, area.x + i as u16, area.y, "◆", self.theme.style(Role::Key));
-            }
+            matches.any(line, (first, places.1)).then_some(i)
         };
         match strip {
             LaneStrip::Row(columns, _) => {
-                for (i, column) in columns.iter().enumerate() {
-                    mark(buf, i, column.places, column.left);
-                }
+                let columns = columns.iter().map(|column| (column.places, column.left));
+                columns.enumerate().filter_map(is_found).collect()
             }
             LaneStrip::Ranges(running, columns) => {
-                for (i, places) in columns.iter().enumerate() {
-                    mark(buf, i, *places, running.is_some());
-                }
+                let columns = columns.iter().map(|places| (*places, running.is_some()));
+                columns.enumerate().filter_map(is_found).collect()
             }
-            LaneStrip::Rank(..) => {}
+            LaneStrip::Collapsed(..) | LaneStrip::Exposed(..) => Vec::new(),
         }
     }
 }
@@ -547,6 +560,25 @@ mod tests {
                 let fg = theme.style(module_role(&index, Some(span))).fg;
                 assert!((1..199).all(|x| buf[(x, 0)].style().fg == fg), "span {span}");
             }
+        }
+    }
+
+    #[test]
+    fn exposed_waiting_looks_the_same_in_its_lane_and_in_the_row_of_its_rank() {
+        let index = crate::face::tui::tests::fixtures::trace();
+        let step = index.steps[1].window;
+        let waits = |span: &&Span| {
+            span.rank == 0 && step.contains(span.start_ns) && span.last_arrival_ns > span.start_ns
+        };
+        let span = index.trace.spans.iter().find(waits).expect("rank 0 waits for rank 1");
+        let window = TimeWindow::new(span.start_ns, span.last_arrival_ns);
+        let (theme, area) = (Theme::new(true), Rect::new(0, 0, 20, 1));
+        let canvas = Canvas { index: &index, window, theme, matches: None };
+        let lines = [TraceLine::Rank(0), TraceLine::Row(1)];
+        for (line, strip) in lines.iter().zip(strips(&index, &lines, |_| false, window, 20)) {
+            let mut buf = Buffer::empty(area);
+            canvas.draw_row(&mut buf, area, *line, &strip, false);
+            assert!((0..20).all(|x| buf[(x, 0)].symbol() == "╲"), "{line:?}: {buf:?}");
         }
     }
 

@@ -59,17 +59,21 @@ pub fn exposed(share: f64) -> StyledGlyph {
     (mark, Role::Exposed)
 }
 
+/// Mark of exposed communication that takes this share of a cell, `waiting` (a share too) of `comm` for a peer.
+pub fn exposed_or_waiting(Shares { comm, waiting, exposed: share, .. }: Shares) -> StyledGlyph {
+    match exposed(share) {
+        ("╱", role) if waiting > comm / 2.0 => ("╲", role),
+        mark => mark,
+    }
+}
+
 /// Mark of a comm lane; `None` if idle.
 pub fn comm(shares: Shares) -> Option<StyledGlyph> {
     let Shares { comm, waiting, exposed: bare, .. } = shares;
-    let waits = waiting > comm / 2.0;
     Some(match () {
         () if comm <= 0.0 => return None,
-        () if bare > 0.0 && bare >= WORTH * comm => match exposed(bare) {
-            ("╱", role) if waits => ("╲", role),
-            mark => mark,
-        },
-        () if waits => ("░", Role::Waiting),
+        () if bare > 0.0 && bare >= WORTH * comm => exposed_or_waiting(shares),
+        () if waiting > comm / 2.0 => ("░", Role::Waiting),
         () => (if comm >= 0.5 { "▓" } else { "▒" }, Role::Comm),
     })
 }

@@ -6,7 +6,7 @@ use super::state::go::{FORMS, JumpTarget};
 use super::state::panel::{OperationScope, Stretches, TimelinePanel, is_explained_by_exposed};
 use super::state::prediction::{Facts, PredictionTarget, Rewired};
 use super::state::{Timeline, TimelineView, TraceIndex, TraceLine};
-use super::{Act, ask, draw, files, info, lists};
+use super::{Act, ask, draw, files, info, lists, stretch};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
@@ -59,7 +59,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         Act::Ghost if view.has_ghost() => view.remove(),
         Act::Ghost => ask_prediction(view, cx),
         Act::WhatIf => what_if(timeline, true, cx),
-        Act::CopyNumbers if view.stretch().is_some() => match info::stretch_text(view) {
+        Act::CopyNumbers if view.stretch().is_some() => match stretch::text(view) {
             Some(text) => copy(text, cx),
             None => cx.inform("the numbers are being counted; try again in a moment"),
         },

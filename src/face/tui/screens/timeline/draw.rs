@@ -10,14 +10,14 @@ use super::state::row::SpanClass;
 use super::state::select::MARKS;
 use super::state::window::TimeWindow;
 use super::state::{Pane, TimelineView, TraceIndex, TraceLine};
-use super::{Timeline, info, lists};
+use super::{Timeline, info, lists, stretch};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs;
 use crate::face::tui::widgets::lanes::{self, Canvas};
 use crate::face::tui::widgets::paint::glyph;
 use crate::face::tui::widgets::shade::{self, Shares, StyledGlyph};
-use crate::face::tui::widgets::ticks::{tick_labels, ticks};
+use crate::face::tui::widgets::ticks;
 use base::text::rank_list;
 use lab::store::Store;
 use plan::Lane;
@@ -64,8 +64,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
         draw_pane(buf, areas, view, pane, i == view.focus, theme);
     }
     lists::draw_docked(buf, areas.docked, view, cx);
-    info::draw(buf, areas.info, view, theme);
-    info::draw_stretch(buf, areas.stretch, view, theme);
+    info::draw(buf, areas.info, view, cx);
+    stretch::draw(buf, areas.stretch, view, theme);
     lists::draw(buf, areas.panel, view, cx);
     info::draw_search(buf, areas.bottom(), view, theme);
 }
@@ -121,16 +121,9 @@ fn column_of(time: i64, window: TimeWindow, columns: u16) -> Option<u16> {
 
 /// Draws the time axis: ticks at round times since an origin (window time).
 pub fn axis(buf: &mut Buffer, area: Rect, window: TimeWindow, origin: i64, theme: Theme) {
-    let columns = usize::from(area.width);
-    let ticks = ticks(window, origin, columns);
-    let column = |tick: &i64| window.column(origin.saturating_add(*tick), columns);
-    let nexts = ticks.0.iter().skip(1).map(|tick| column(tick).unwrap_or(columns)).chain([columns]);
-    for ((tick, label), next) in ticks.0.iter().zip(tick_labels(&ticks)).zip(nexts) {
-        let Some(column) = column(tick) else { continue };
-        let label = format!("╷{label}");
-        // a truncated number would look like a different one
-        let label = if label.width() <= next.saturating_sub(column) { &label } else { "╷" };
-        put(buf, area, area.x + column as u16, area.y, label, theme.style(Role::Dim));
+    for (column, label) in ticks::labelled(window, origin, usize::from(area.width)) {
+        let label = format!("╷{}", label.unwrap_or_default());
+        put(buf, area, area.x + column as u16, area.y, &label, theme.style(Role::Dim));
     }
 }
 
@@ -278,9 +271,12 @@ fn draw_pane(
             _ if matches!(what, TraceLine::Ranges(_)) => theme.style(Role::Dim),
             _ => theme.style(Role::Text),
         };
-        // on the first row of a tall lane only: labels on several rows look like several lanes
         put(buf, name, name.x, name.y, &cut(&label(pane, *what), LANE_LABEL - 1), style);
+        bracket(buf, name, theme);
         canvas.draw(buf, area, *what, strip);
+        for column in canvas.found(*what, strip) {
+            mark_ruler(buf, over, column, "◆", theme);
+        }
         if let Some(path) = path {
             area.rows().for_each(|row| light(buf, row, pane, *what, path, window));
         }
@@ -300,6 +296,19 @@ fn draw_pane(
             let under = Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
             buf.set_style(mark.intersection(buf.area), under);
         }
+    }
+}
+
+/// Joins the rows of a tall lane behind its label, which only the first of them has.
+fn bracket(buf: &mut Buffer, label: Rect, theme: Theme) {
+    let last = label.bottom().saturating_sub(1);
+    for y in (label.y..=last).filter(|_| label.height > 1) {
+        let mark = match y {
+            _ if y == label.y => "╭",
+            _ if y == last => "╰",
+            _ => "│",
+        };
+        glyph(buf, label, label.right() - 1, y, mark, theme.style(Role::Dim));
     }
 }
 
@@ -467,19 +476,21 @@ fn label(pane: &Pane, line: TraceLine) -> String {
     }
 }
 
-/// Label of a lane. The label of a stream names the class of most of its work.
+/// Label of a lane. The label of a stream names the class of most of its work; `s567 compute` where the number is long.
 fn lane_label(index: &TraceIndex, row: usize) -> String {
     let row = &index.rows[row];
-    let label = row.label.clone();
-    let names = row.main.filter(|_| !index.trace.meta.streams.is_empty()).map(SpanClass::names);
-    let text = match names {
-        Some(names) => {
-            let [whole, short] = names.map(|name| format!("{label} {name}"));
-            first_fitting(&[whole, short, label], LANE_LABEL - 1).to_owned()
-        }
-        None => label,
-    };
-    let indent = usize::from(LANE_LABEL - 1).saturating_sub(text.width()).min(6);
+    if index.trace.meta.streams.is_empty() {
+        return format!("      {}", row.label);
+    }
+    let labels = [row.label.clone(), row.label.replacen("stream ", "s", 1)];
+    let classes: Vec<&str> = row.main.into_iter().flat_map(SpanClass::names).collect();
+    let mut texts = Vec::new();
+    for label in &labels {
+        texts.extend(classes.iter().map(|class| format!("{label} {class}")));
+    }
+    texts.extend(labels);
+    let text = first_fitting(&texts, LANE_LABEL - 1);
+    let indent = usize::from(text.width() + 1 < LANE_LABEL.into());
     format!("{:indent$}{text}", "")
 }
 

@@ -66,8 +66,7 @@ fn fitting_header(headline: &str, shares: &[String; 3], window: &str, room: usiz
     // such a headline says so itself
     let unsaid = [(); 3].map(|()| String::new());
     let shares = if parts.contains(&"no communication") { &unsaid } else { shares };
-    let brief =
-        |count: usize| parts[..count].join(", ").replace("exposed communication", "exposed comm");
+    let brief = |count: usize| parts[..count].join(", ").replace(" communication", " comm");
     let mut lines = vec![[parts.join(", "), shares[0].clone(), window.to_owned()]];
     for count in (least..=parts.len()).rev() {
         let headline = || parts[..count].join(", ");
@@ -284,5 +283,7 @@ mod tests {
         assert_eq!(shown(headline, 58), "9.6 % idle, 4.2 % exposed comm; 0.0 % of comm hidden");
         assert_eq!(shown(headline, 40), "9.6 % idle, 4.2 % exposed comm");
         assert_eq!(shown("one rank, no communication", 80), "one rank, no communication", "once");
+        let mixed = "mixed step (prefill and decode) 0: one rank, no communication";
+        assert_eq!(shown(mixed, 59), "mixed step (prefill and decode) 0: one rank, no comm");
     }
 }

@@ -4,7 +4,7 @@
 use super::lists::LEGEND_MARKS;
 use super::state::panel::TimelinePanel;
 use super::state::{Pane, TimelineView, TraceLine};
-use super::{Timeline, draw, info, lists};
+use super::{Timeline, draw, info, lists, stretch};
 use crate::face::tui::prelude::*;
 
 /// Areas of the timeline.
@@ -163,10 +163,10 @@ fn bottom_rows(body: Rect, view: &TimelineView) -> usize {
             None => 2 + 3,
         },
         Some(panel) => (panel.rows(view.differences.as_deref()) + 3).max(LEAST_LIST),
-        None if stretch && width < BESIDE => rows(&info::stretch_content(view), width),
+        None if stretch && width < BESIDE => rows(&stretch::content(view), width),
         None if stretch => {
             let own = width / 2;
-            rows(&info::content(view, own).1, own).max(rows(&info::stretch_content(view), width - own))
+            rows(&info::content(view, own).1, own).max(rows(&stretch::content(view), width - own))
         }
         None => rows(&info::content(view, width).1, width),
     }

@@ -9,6 +9,7 @@ mod info;
 pub mod layout;
 mod lists;
 pub mod state;
+mod stretch;
 #[cfg(test)]
 mod tests;
 

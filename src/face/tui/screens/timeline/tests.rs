@@ -51,12 +51,10 @@ fn a_number_at_the_axis_stands_whole_or_its_mark_stands_alone() {
         super::draw::axis(&mut buf, row, window, 0, Theme::new(true));
         let drawn: String = (0..width).map(|x| buf[(x, 0)].symbol()).collect();
         let labels: Vec<&str> = drawn.split('╷').skip(1).map(str::trim_end).collect();
-        let whole = ticks::tick_labels(&ticks::ticks(window, 0, width.into()));
-        assert_eq!(labels.len(), whole.len(), "{drawn}");
-        for (label, whole) in labels.into_iter().zip(whole) {
-            alone += usize::from(label.is_empty());
-            assert!(label.is_empty() || label == whole, "{drawn}");
-        }
+        let whole = ticks::labelled(window, 0, width.into()).into_iter();
+        let whole: Vec<String> = whole.map(|(_, label)| label.unwrap_or_default()).collect();
+        assert_eq!(labels, whole, "{drawn}");
+        alone += labels.iter().filter(|label| label.is_empty()).count();
     }
     assert!(alone > 0, "some window has no room for the last number");
 }

@@ -133,8 +133,9 @@ fn title(view: &TimelineView, report: &OperationDifferences, names_steps: bool) 
 /// Rows that make the operations add up to the step: the rest, which is idle time minus overlap, and the whole step.
 fn step_rows(report: &OperationDifferences) -> [OperationDifference; 2] {
     let sums = |side: fn(&OperationDifference) -> &Option<OperationShare>| {
-        let shares = report.groups.iter().filter_map(|group| side(group).as_ref());
-        shares.fold((0.0, 0.0), |(us, wait), share| (us + share.us, wait + share.peer_wait_us))
+        let shares = || report.groups.iter().filter_map(move |group| side(group).as_ref());
+        let busy_us: f64 = shares().map(|share| share.us).sum();
+        (busy_us, shares().filter_map(|share| share.peer_wait_us).reduce(|a, b| a + b))
     };
     let [(busy_a, wait_a), (busy_b, wait_b)] = [sums(|group| &group.a), sums(|group| &group.b)];
     let ((a, b), (exposed_a, exposed_b)) = (report.lengths_us, report.exposed_us);
@@ -146,8 +147,8 @@ fn step_rows(report: &OperationDifferences) -> [OperationDifference; 2] {
     let rest = OperationDifference {
         name: "idle minus overlap".into(),
         lane: Lane::Compute,
-        a: share(rest_a, 0.0, 0.0),
-        b: share(rest_b, 0.0, 0.0),
+        a: share(rest_a, 0.0, None),
+        b: share(rest_b, 0.0, None),
         delta_us: rest_b - rest_a,
     };
     let step = OperationDifference {
@@ -177,18 +178,18 @@ const NAME: usize = 8;
 
 /// Cell text of a row in a column of [`DIFFERENCE_COLUMNS`].
 fn difference(group: &OperationDifference, mark: &str, column: usize) -> String {
-    let us = |share: &Option<OperationShare>, get: fn(&OperationShare) -> f64| {
-        share.as_ref().map_or("-".into(), |share| digits(get(share)))
+    let us = |share: &Option<OperationShare>, get: fn(&OperationShare) -> Option<f64>| {
+        share.as_ref().and_then(get).map_or("-".into(), digits)
     };
     let (a, b) = (&group.a, &group.b);
     match column {
         NAME => format!("{mark:<2}{}", without_phase(&group.name)),
-        0 => us(a, |s| s.us),
-        1 => us(b, |s| s.us),
+        0 => us(a, |s| Some(s.us)),
+        1 => us(b, |s| Some(s.us)),
         2 => plus(group.delta_us, digits),
         _ if group.lane == Lane::Compute => String::new(),
-        3 => us(a, |s| s.exposed_us),
-        4 => us(b, |s| s.exposed_us),
+        3 => us(a, |s| Some(s.exposed_us)),
+        4 => us(b, |s| Some(s.exposed_us)),
         5 => plus(group.delta_exposed_us(), digits),
         6 => us(a, |s| s.peer_wait_us),
         _ => us(b, |s| s.peer_wait_us),
@@ -202,8 +203,8 @@ fn without_phase(name: &str) -> String {
 
 pub fn differences_csv(report: &OperationDifferences, provenance: [Provenance; 2]) -> String {
     let (steps, [upper, lower]) = ((report.steps.0.label(), report.steps.1.label()), provenance);
-    let number = |share: &Option<OperationShare>, get: fn(&OperationShare) -> f64| {
-        Shown::number(share.as_ref().map(get), 3)
+    let number = |share: &Option<OperationShare>, get: fn(&OperationShare) -> Option<f64>| {
+        Shown::number(share.as_ref().and_then(get), 3)
     };
     Table::from_rows(
         &report.groups,
@@ -212,13 +213,13 @@ pub fn differences_csv(report: &OperationDifferences, provenance: [Provenance; 2
             ("lane", &|g| g.lane.as_str().into()),
             ("upper_provenance", &|_| Shown::text(upper)),
             ("upper_step", &|_| Shown::text(&steps.0)),
-            ("upper_us", &|g| number(&g.a, |s| s.us)),
-            ("upper_exposed_us", &|g| number(&g.a, |s| s.exposed_us)),
+            ("upper_us", &|g| number(&g.a, |s| Some(s.us))),
+            ("upper_exposed_us", &|g| number(&g.a, |s| Some(s.exposed_us))),
             ("upper_peer_wait_us", &|g| number(&g.a, |s| s.peer_wait_us)),
             ("lower_provenance", &|_| Shown::text(lower)),
             ("lower_step", &|_| Shown::text(&steps.1)),
-            ("lower_us", &|g| number(&g.b, |s| s.us)),
-            ("lower_exposed_us", &|g| number(&g.b, |s| s.exposed_us)),
+            ("lower_us", &|g| number(&g.b, |s| Some(s.us))),
+            ("lower_exposed_us", &|g| number(&g.b, |s| Some(s.exposed_us))),
             ("lower_peer_wait_us", &|g| number(&g.b, |s| s.peer_wait_us)),
             ("delta_us", &|g| Shown::Number(g.delta_us, 3)),
         ],

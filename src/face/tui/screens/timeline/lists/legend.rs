@@ -13,8 +13,9 @@ use trace::rules::EXPERTS;
 /// Mark of a legend, its role, and its words.
 type Entry = (&'static str, Role, &'static str);
 
-/// Short legend for a frame of this width: marks in the colours of the lanes, for the classes that the open traces have.
-pub fn short_legend(view: &TimelineView, width: u16) -> Vec<Entry> {
+/// Short legend for a frame of this width, for the classes that the open traces have, and what follows it: `more`, the way
+/// to the other marks, if a narrow frame leaves out classes of compute, whose operations the lanes name.
+pub fn short_legend<'a>(view: &TimelineView, width: u16, more: &'a str) -> (Vec<Entry>, &'a str) {
     let has = |is_wanted: fn(&OperationInfo) -> bool| {
         view.panes.iter().flat_map(|pane| &pane.index.trace.operations).any(is_wanted)
     };
@@ -49,8 +50,14 @@ pub fn short_legend(view: &TimelineView, width: u16) -> Vec<Entry> {
         entries.iter().map(|(mark, _, words)| mark.width() + words.width()).sum::<usize>()
     };
     // the corners, and a space before the first mark
-    while needed(&entries) + 3 > width.into() && entries.pop().is_some() {}
-    entries
+    let room = usize::from(width).saturating_sub(3);
+    if needed(&entries) <= room {
+        return (entries, "");
+    }
+    while needed(&entries) + more.width() > room && !entries.is_empty() {
+        entries.remove(0);
+    }
+    (entries, more)
 }
 
 /// True if kernels of the trace are coloured by name.
@@ -80,7 +87,7 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
     ("r0 p9", Role::Text, "rank 0, whose work process 9 launched"),
     ("▸ +4", Role::Dim, "a CPU thread's ranges with four more rows"),
     ("=", Role::Text, "ranks with the same timeline, shown once"),
-    ("◆", Role::Key, "what the search found"),
+    ("◆", Role::Key, "a match of the search; underlined in its lane"),
     ("▼ ▽", Role::Key, "the cursor; the same time in the other trace"),
     ("┊", Role::Dim, "the time of the cursor"),
     ("A──B", Role::Key, "marks A and B, and the time between them"),

@@ -13,7 +13,7 @@ use crate::face::tui::widgets::lanes::module_role;
 use crate::face::tui::widgets::shade::{self, Shares, StyledGlyph};
 use crate::face::tui::widgets::table::{self, TableColumn, TableRows};
 use base::text::fitting_name;
-use study::analysis::{NameRow, OperationTable, totals_of};
+use study::analysis::{NameRow, totals_of};
 
 /// Rows below the table: the lane totals, and the full name of the selected operation if requested.
 pub fn beneath(table: &OperationsPanel, rows: Rect) -> u16 {
@@ -91,7 +91,7 @@ fn operation_table(
     let Some(index) = view.panes.get(counted.pane).map(|pane| &pane.index) else { return };
     let (rows, ranks) = (&counted.table.rows, index.ranks.len().max(1) as u64);
     let list = TableRows::new(&table.list, table.order.len());
-    let columns = operation_columns(table, basis(&counted.table).1);
+    let columns = operation_columns(table);
     let visible = || table.order.iter().skip(table.list.offset).take(area.height.into()).copied();
     let mut names: Option<Vec<String>> = None;
     table::draw(buf, area, theme, &columns, list, |row, column, width| {
@@ -103,7 +103,7 @@ fn operation_table(
             1 => time_of(row.total_us),
             2 => row.mean_us.map_or_else(|| "–".into(), time_of),
             3 => time_of(row.max_us),
-            4 => share_of(row.total_us, basis(&counted.table).0),
+            4 => share_of(row.total_us, counted.table.time_us),
             5 if row.lane == "comm" => time_of(row.exposed_us),
             5 => String::new(),
             6 => {
@@ -228,16 +228,6 @@ pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &TimelineView, cx: &Conte
     operation_table(buf, inner, view, table, cx.theme);
 }
 
-/// Time that shares of operations relate to (us), and its name: that of the part, or the busy time of its lanes where
-/// most of the part is idle, as between two runs of a program.
-fn basis(table: &OperationTable) -> (f64, &'static str) {
-    let busy_us: f64 = table.busy_us.iter().map(|(_, us)| us).sum();
-    match busy_us > 0.0 && 2.0 * busy_us < table.time_us {
-        true => (busy_us, "% busy"),
-        false => (table.time_us, "% time"),
-    }
-}
-
 const OPERATION_COLUMNS: [TableColumn; 8] = [
     TableColumn::number("count", 6, 1),
     TableColumn::number("total", 8, 0),
@@ -250,10 +240,9 @@ const OPERATION_COLUMNS: [TableColumn; 8] = [
     TableColumn::text("operation", 30, 0),
 ];
 
-/// Columns with the name of the share. In a narrow window, the name and the sorted column keep their room.
-fn operation_columns(table: &OperationsPanel, share: &'static str) -> [TableColumn; 8] {
+/// In a narrow window, the name and the sorted column keep their room.
+fn operation_columns(table: &OperationsPanel) -> [TableColumn; 8] {
     let mut columns = OPERATION_COLUMNS;
-    columns[4].title = share.into();
     for (at, sort) in [0, 1, 2, 3, 4, 5, 7].into_iter().zip(OperationColumn::ALL) {
         let column = &mut columns[at];
         column.title.to_mut().push_str(table.sorted.arrow(sort));

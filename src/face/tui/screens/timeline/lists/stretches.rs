@@ -42,6 +42,7 @@ pub fn draw_stretches(
         table.map_or((0.0, 1.0), |table| (table.total_us, table.ranks.max(1) as f64));
     let rows = TableRows::new(&shown.list, shown.order.len());
     let full = has_both_phases(shown);
+    let place_of = with_places(index, inner.width);
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
         let Some(family) = shown.family(row) else { return Line::default() };
         Line::from(match picked[column] {
@@ -50,7 +51,7 @@ pub fn draw_stretches(
             2 if total_us > 0.0 => format!("{:.1} %", 100.0 * family.total_us / total_us),
             2 => String::new(),
             3 => time_of(family.total_us * ranks / family.calls.max(1) as f64),
-            4 => longest(index, family),
+            4 => longest(family, place_of),
             // a gap after the number before it
             5 => format!(" {}", full_or_brief(full, family, usize::from(width).saturating_sub(1))),
             6 => brief(waited(family), width.into()),
@@ -106,8 +107,8 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
         (100.., _) if shows_waits => &[0, 1, 3, 7, 8, 4, 5, 6],
         (100.., _) => &[0, 1, 2, 3, 4, 5, 6],
         (70.., _) => &[0, 1, 2, 3, 4, 5],
-        (_, StretchColumn::Longest) => &[0, 1, 4, 5],
-        _ => &[0, 1, 3, 5],
+        (_, StretchColumn::PerCall) => &[0, 1, 3, 5],
+        _ => &[0, 1, 4, 5],
     };
     let sorted = |at: &usize| {
         let (column, sort) = &STRETCH_COLUMNS[*at];
@@ -116,7 +117,8 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
     let mut columns: Vec<TableColumn> = picked.iter().map(sorted).collect();
     // the names get what the number leaves
     for (column, _) in columns.iter_mut().zip(picked).filter(|(_, at)| **at == 4) {
-        let needed = widest(shown, |family| longest(index, family)).max(column.title.width() as u16);
+        let place_of = with_places(index, width);
+        let needed = widest(shown, |family| longest(family, place_of)).max(column.title.width() as u16);
         column.width = column.width.min(needed);
     }
     if let [others @ .., collective, _] = &mut columns[..]
@@ -150,7 +152,7 @@ fn keys(shown: &Stretches, index: &TraceIndex, cx: &Context) -> String {
         None if shown.order.len() > 1 => "Enter: go to the longest of all".to_owned(),
         _ => "Enter: go to the longest of this row".to_owned(),
     };
-    let longest = overall.and_then(|row| shown.family(row)).map(|family| longest(index, family));
+    let longest = overall.and_then(|row| shown.family(row)).map(|family| longest(family, Some(index)));
     let longest = longest.map(|longest| format!("; longest of all: {longest}")).unwrap_or_default();
     let is_of_layers = |family: &StretchFamily| family.collective.split('/').any(|part| part == "L*");
     let layers = if shown.families().any(is_of_layers) { "; L*: all layers" } else { "" };
@@ -166,9 +168,15 @@ fn is_longer(shown: &Stretches, row: usize, than: usize) -> bool {
 /// Most columns that a name asks for.
 const LONGEST_NAME: usize = 200;
 
-/// Longest exposed time of a call of a row, where Enter goes.
-fn longest(index: &TraceIndex, family: &StretchFamily) -> String {
-    family.longest.first().map_or_else(String::new, |stretch| stretch_place(index, *stretch))
+/// Index that gives calls their places, in a table wide enough for them beside the names.
+fn with_places(index: &TraceIndex, width: u16) -> Option<&TraceIndex> {
+    (width >= 70).then_some(index)
+}
+
+/// Longest exposed time of a call of a row, where Enter goes, with its place if an index is given.
+fn longest(family: &StretchFamily, place_of: Option<&TraceIndex>) -> String {
+    let Some(stretch) = family.longest.first() else { return String::new() };
+    place_of.map_or_else(|| time_of(stretch.1), |index| stretch_place(index, *stretch))
 }
 
 /// Exposed time of a call (us) with its layer and step: `61.6 us, L79 step 0`.

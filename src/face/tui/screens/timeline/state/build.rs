@@ -143,8 +143,7 @@ impl TraceIndex {
         let classes: Vec<SpanClass> = trace.operations.iter().map(SpanClass::from_operation).collect();
         let (parts, steps) = gather(&trace);
         let arrivals = arrivals(&trace);
-        let lacks_ranks = trace.lacks_ranks();
-        let spans = Spans { all: &trace.spans, classes: &classes, arrivals: &arrivals, lacks_ranks };
+        let spans = Spans { trace: &trace, classes: &classes, arrivals: &arrivals };
         let streams = &trace.meta.streams;
         // rank by rank, so that one rank's unions are freed before the next rank's are built
         let built: Vec<_> = parts
@@ -152,7 +151,7 @@ impl TraceIndex {
             .map(|(rank, parts)| {
                 let (rows, exposed) = rank_rows(parts, streams, spans);
                 let own = rows.iter().flat_map(|row| (0..row.len()).filter_map(|place| row.span(place)));
-                let last = own.max_by_key(|span| spans.all[*span].end_ns);
+                let last = own.max_by_key(|span| spans.all()[*span].end_ns);
                 (rank, (rows, exposed), last)
             })
             .collect();

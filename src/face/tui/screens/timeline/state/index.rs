@@ -214,12 +214,7 @@ impl TraceIndex {
     }
 
     pub fn spans(&self) -> Spans<'_> {
-        Spans {
-            all: &self.trace.spans,
-            classes: &self.classes,
-            arrivals: &self.arrivals,
-            lacks_ranks: self.trace.lacks_ranks(),
-        }
+        Spans { trace: &self.trace, classes: &self.classes, arrivals: &self.arrivals }
     }
 
     pub fn span(&self, row: usize, place: usize) -> Option<&Span> {

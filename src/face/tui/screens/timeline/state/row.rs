@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::window::TimeWindow;
 use plan::Lane;
-use trace::{OperationInfo, Range, Span};
+use trace::{OperationInfo, Range, Span, Trace};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanClass {
@@ -50,29 +50,28 @@ impl SpanClass {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Spans<'a> {
-    pub all: &'a [Span],
+    pub trace: &'a Trace,
     pub classes: &'a [SpanClass],
     /// Arrivals derived from the spans of all ranks of a collective where the trace records none; sorted by span.
     pub arrivals: &'a [Arrival],
-    /// True if ranks were not recorded, so that no recorded arrival is known to be the last one.
-    pub lacks_ranks: bool,
 }
 
 /// Span (an index) and the time at which the last rank arrived at its collective (ns).
 pub type Arrival = (usize, i64);
 
-impl Spans<'_> {
+impl<'a> Spans<'a> {
+    pub fn all(&self) -> &'a [Span] {
+        &self.trace.spans
+    }
+
     /// Arrival of the last rank at the collective of a span (an index), clamped to the span; `None` if unknown.
     pub fn arrival(&self, at: usize) -> Option<i64> {
-        let span = self.all.get(at)?;
-        let is_recorded = span.last_arrival_ns >= 0 && !self.lacks_ranks;
-        let recorded = is_recorded.then_some(span.last_arrival_ns);
+        let span = self.all().get(at)?;
         let found = || {
             let place = self.arrivals.binary_search_by_key(&at, |(span, _)| *span).ok()?;
-            Some(self.arrivals[place].1)
+            Some(self.arrivals[place].1.clamp(span.start_ns, span.end_ns.max(span.start_ns)))
         };
-        let arrival = recorded.or_else(found)?;
-        Some(arrival.clamp(span.start_ns, span.end_ns.max(span.start_ns)))
+        self.trace.arrival(span).or_else(found)
     }
 
     /// Class of a span; its lane takes precedence.
@@ -112,7 +111,7 @@ impl Sums {
 
     /// Adds a span (an index).
     fn add_span(&mut self, spans: &Spans, at: usize) -> Option<(SpanClass, (i64, i64))> {
-        let span = &spans.all[at];
+        let span = &spans.all()[at];
         let class = spans.class(span);
         if class == SpanClass::Comm
             && let Some(arrival) = spans.arrival(at)
@@ -184,7 +183,7 @@ impl SpanRow {
     /// Creates a row of spans, given as indices into all, and returns its unions. `sorted` is true if
     /// they are in order of start.
     pub fn new(label: String, mut order: Vec<u32>, sorted: bool, spans: Spans) -> (Self, Unions) {
-        let start = |i: &u32| spans.all[*i as usize].start_ns;
+        let start = |i: &u32| spans.all()[*i as usize].start_ns;
         if !sorted {
             order.par_sort_by_key(start);
         }
@@ -196,7 +195,7 @@ impl SpanRow {
             starts.push(start(&block[0]));
             sums.push(now);
             for i in block {
-                let span = &spans.all[*i as usize];
+                let span = &spans.all()[*i as usize];
                 has[spans.class(span) as usize] = true;
                 match now.add_span(&spans, *i as usize) {
                     Some((SpanClass::Compute, new)) => push_merged(&mut unions.compute, new),
@@ -240,7 +239,7 @@ impl SpanRow {
             self.starts.get(next).is_some_and(|end| end.saturating_sub(self.starts[block]) < tolerance);
         let rest = if short { 0 } else { BLOCK };
         for i in self.order.iter().skip(place).take(rest) {
-            let span = &spans.all[*i as usize];
+            let span = &spans.all()[*i as usize];
             if span.start_ns >= time {
                 break;
             }
@@ -279,7 +278,8 @@ impl SpanRow {
             }
             // with many spans the flag is irrelevant, and reading a span costs a cache miss
             let many = after.place - before.place > BLOCK;
-            let begins = many || self.span(before.place).is_some_and(|i| spans.all[i].start_ns == from);
+            let begins =
+                many || self.span(before.place).is_some_and(|i| spans.all()[i].start_ns == from);
             result.push(ColumnActivity {
                 covered,
                 places: (before.place, after.place),
@@ -307,7 +307,7 @@ impl SpanRow {
 
     pub fn nearest(&self, spans: Spans, time: i64) -> usize {
         let next = self.mark(spans, time.saturating_add(1), 0, 0).place;
-        let span = |place: usize| Some(&spans.all[self.span(place)?]);
+        let span = |place: usize| Some(&spans.all()[self.span(place)?]);
         nearer(next, time, |place| span(place).map(|s| (s.start_ns, s.end_ns)))
     }
 }
@@ -417,6 +417,8 @@ mod tests {
     use proptest::prelude::*;
 
     use plan::Phase;
+    use table::Provenance;
+    use trace::TraceMeta;
 
     fn spans() -> impl Strategy<Value = Vec<Span>> {
         let span =
@@ -439,8 +441,13 @@ mod tests {
 
     const CLASSES: [SpanClass; 3] = [SpanClass::Compute, SpanClass::Comm, SpanClass::Memory];
 
-    fn of(list: &[Span]) -> Spans<'_> {
-        Spans { all: list, classes: &CLASSES, arrivals: &[], lacks_ranks: false }
+    fn trace(spans: &[Span]) -> Trace {
+        let (meta, operations) = (TraceMeta::new(Provenance::Simulated, 1), Vec::new());
+        Trace { meta, operations, spans: spans.to_vec(), ranges: Vec::new() }
+    }
+
+    fn of(trace: &Trace) -> Spans<'_> {
+        Spans { trace, classes: &CLASSES, arrivals: &[] }
     }
 
     /// True per kind if a nanosecond is covered.
@@ -456,7 +463,8 @@ mod tests {
         let at = |start: i64| Span { ready_ns: start, start_ns: start, end_ns: start, ..Span::EMPTY };
         let mut list = vec![at(0); 15];
         list.extend([at(196), at(196)]);
-        let spans = of(&list);
+        let trace = trace(&list);
+        let spans = of(&trace);
         let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), true, spans);
         let places = row.places(spans, 0, 197);
         assert!(places.contains(&15) && places.contains(&16), "{places:?}");
@@ -467,7 +475,8 @@ mod tests {
         fn columns_agree_with_counting_nanoseconds(
             list in spans(), from in -20i64..420, width in 1i64..300, columns in 1usize..40,
         ) {
-            let spans = of(&list);
+            let trace = trace(&list);
+            let spans = of(&trace);
             let (row, unions) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let window = TimeWindow::new(from, from + width);
             for (c, column) in row.columns(spans, window, columns, 0).iter().enumerate() {
@@ -497,7 +506,8 @@ mod tests {
         fn a_tolerance_moves_edges_by_no_more_than_itself(
             list in spans(), from in -20i64..420, width in 40i64..300, tolerance in 0i64..60,
         ) {
-            let spans = of(&list);
+            let trace = trace(&list);
+            let spans = of(&trace);
             let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let window = TimeWindow::new(from, from + width);
             let exact = row.columns(spans, window, 4, 0);
@@ -513,7 +523,8 @@ mod tests {
         fn places_hold_every_span_that_touches(
             list in spans(), from in -20i64..420, width in 1i64..300,
         ) {
-            let spans = of(&list);
+            let trace = trace(&list);
+            let spans = of(&trace);
             let (row, _) = SpanRow::new(String::new(), (0..list.len() as u32).collect(), false, spans);
             let places = row.places(spans, from, from + width);
             for place in 0..row.len() {

@@ -448,6 +448,24 @@ fn a_search_is_typed_above_the_lanes_and_leaves_the_title_of_a_list() {
 }
 
 #[test]
+fn shares_of_operations_relate_to_the_same_time_in_an_idle_trace() {
+    let mut trace = imported().trace;
+    trace.spans.retain(|span| span.operation == 0);
+    trace.spans.iter_mut().for_each(|span| span.end_ns = span.start_ns + 1_000);
+    let mut driver = with(vec![TraceIndex::new("idle".into(), trace)], (120, 40));
+    driver.taps("O");
+    let Some(TimelinePanel::Operations(table)) = &view(&driver).panel else {
+        panic!("the table is open")
+    };
+    let table = &table.counted.as_ref().expect("it is counted").table;
+    let (busy_us, time_us) = (table.rows[0].total_us, table.time_us);
+    assert!(2.0 * busy_us < time_us, "mostly idle");
+    let shown = driver.screen();
+    let share = format!(" {:.1} ", 100.0 * busy_us / time_us);
+    assert!(shown.contains("% time") && shown.contains(&share), "{share}: {shown}");
+}
+
+#[test]
 fn the_legend_has_every_mark_of_the_lanes() {
     let mut driver = with(vec![trace()], (200, 60));
     driver.taps("L");
@@ -473,6 +491,8 @@ fn the_legend_has_every_mark_of_the_lanes() {
 fn the_legend_scrolls_in_the_smallest_window() {
     use super::super::lists::LEGEND_MARKS;
     let mut driver = with(vec![trace()], (60, 16));
+    // in short, on the border: communication before compute
+    driver.shows("▓▒ hidden comm ▚╱ exposed ░╲ waiting ▬ copies  L: all ─╯");
     driver.taps("L");
     let first = LEGEND_MARKS[0].2;
     let last = LEGEND_MARKS[LEGEND_MARKS.len() - 1].2;
@@ -495,6 +515,9 @@ fn exposed_communication_in_the_smallest_window_keeps_its_share_and_its_frame() 
     let Some(TimelinePanel::Stretches(shown)) = &view(&driver).panel else { panic!("the list is open") };
     let table = shown.counted.as_ref().expect("it is counted").table.clone();
     driver.shows(&format!(" {:.1} %", 100.0 * table.total_us / table.time_us));
+    for column in ["calls ", " exposed▾ ", " max exp. ", " collective"] {
+        driver.shows(column);
+    }
     driver.tap(KeyCode::Enter);
     driver.taps("E");
     let screen = driver.screen();

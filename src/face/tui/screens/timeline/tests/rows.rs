@@ -27,7 +27,7 @@ fn nothing_at_the_bottom_is_clipped_while_rows_are_empty() {
         driver.tap(KeyCode::Right);
         let areas =
             layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
-        let lines = super::super::info::stretch_content(view(&driver));
+        let lines = super::super::stretch::content(view(&driver));
         let needs = super::super::info::rows_of(&lines, areas.stretch.width);
         let empty = usize::from(areas.panes[0].lines.height) - view(&driver).pane().lines.len();
         let room = usize::from(areas.stretch.height) - 2;
@@ -154,15 +154,17 @@ fn a_stream_is_labelled_with_what_it_mostly_runs() {
     let driver = with(vec![imported()], (60, 16));
     driver.shows("stream 7 comp. ");
     driver.shows("stream 13 comm ");
-    // a tall lane has one label, on its first row: two labels look like two lanes
+    // a tall lane has one label, on its first row, and a bracket around its rows: two labels look like two lanes
     let driver = with(vec![imported()], (120, 40));
     let areas = layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
     assert!(areas.panes[0].tall > 1, "{areas:?}");
     let shown = driver.screen();
-    for label in [" stream 7 comp. ", " stream 13 comm "] {
+    let tall = usize::from(areas.panes[0].tall);
+    for label in [" stream 7 comp.╭", " stream 13 comm╭"] {
         let at = shown.lines().position(|line| line.starts_with(label)).expect(label);
-        let below = shown.lines().nth(at + 1).expect("its second row");
-        assert!(below.starts_with(&" ".repeat(layout::LANE_LABEL.into())), "{shown}");
+        let last = shown.lines().nth(at + tall - 1).expect("its last row");
+        let unlabelled = " ".repeat(usize::from(layout::LANE_LABEL) - 1);
+        assert!(last.starts_with(&format!("{unlabelled}╰")), "{shown}");
     }
     driver.hides(" compute  ");
 }
@@ -194,6 +196,11 @@ fn a_long_name_of_a_stream_takes_the_room_of_its_indentation() {
         stream.id = 565;
     }
     let driver = with(vec![TraceIndex::new("streams".into(), trace)], (120, 40));
-    driver.shows(" stream 7 comp. ");
-    driver.shows("stream 565 comm ");
+    driver.shows(" stream 7 comp.");
+    driver.shows("stream 565 comm");
+    let mut trace = imported().trace;
+    for stream in trace.meta.streams.iter_mut().filter(|stream| stream.id == 7) {
+        stream.id = 567;
+    }
+    with(vec![TraceIndex::new("streams".into(), trace)], (120, 40)).shows(" s567 compute");
 }

@@ -1,0 +1,152 @@
+//! Numbers of the selected interval, beside the description of the item under the cursor.
+
+use super::info::{bounds, draw_lines, exact};
+use super::lists::plus;
+use super::state::measure::MeasuredInterval;
+use super::state::window::TimeWindow;
+use super::state::{Pane, TimelineView};
+use crate::face::tui::prelude::*;
+use base::text::latency;
+
+/// Lines of numbers, wrapped when drawn; empty until computed.
+pub fn content(view: &TimelineView) -> Vec<String> {
+    match view.panes.len() {
+        1 => view.measured(0).map_or(Vec::new(), |(measured, _)| one(&view.panes[0], measured)),
+        _ => two(view),
+    }
+}
+
+pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
+    let Some(stretch) = view.stretch() else { return };
+    let inner = frame(buf, area, &title(view, stretch), theme);
+    let lines = content(view);
+    draw_lines(buf, inner, &lines, theme);
+    let current = (0..view.panes.len()).all(|at| view.measured(at).is_some_and(|(_, now)| now));
+    if !current {
+        let note =
+            if lines.is_empty() { " counting… " } else { " of the previous interval; counting… " };
+        let x = area.right().saturating_sub(note.width() as u16 + 2);
+        put(buf, area, x, area.bottom().saturating_sub(1), note, theme.style(Role::Warn));
+    }
+}
+
+/// Title such as `selection 46.0 us: 5.000 us to 51.000 us`.
+fn title(view: &TimelineView, stretch: TimeWindow) -> String {
+    let what = match view.selected {
+        Some(selected) if selected.extending => "selecting",
+        Some(_) => "selection",
+        None => "A to B",
+    };
+    format!("{what} {}: {}", ns(stretch.width()), bounds(view, view.pane().window(stretch)))
+}
+
+fn one(pane: &Pane, measured: &MeasuredInterval) -> Vec<String> {
+    let list = |list: &[(String, f64)]| {
+        // operations of unknown modules have an empty name
+        let named = list.iter().filter(|(name, _)| !name.is_empty());
+        let part = |(name, us): &(String, f64)| format!("{name} {}", latency(*us));
+        named.map(part).collect::<Vec<_>>().join(" · ")
+    };
+    let [communication, rest, count] = numbers(pane, measured, latency);
+    let modules = match list(&measured.modules) {
+        modules if modules.is_empty() => "modules: not known of these operations".into(),
+        modules => format!("modules: {modules}"),
+    };
+    vec![communication, rest, count, format!("kinds: {}", list(&measured.kinds)), modules]
+}
+
+/// Communication, all else, and the operations of an interval; times are per rank.
+fn numbers(pane: &Pane, measured: &MeasuredInterval, written: fn(f64) -> String) -> [String; 3] {
+    let (all, ranks) = (&measured.report.all, measured.ranks());
+    let us = |value: f64| written(value / ranks);
+    let memory =
+        if all.memory_us > 0.0 { format!("memory {}, ", us(all.memory_us)) } else { String::new() };
+    [
+        format!(
+            "overlap {}   comm {}, ╱ exposed {}, ░ waits for peers {}",
+            percent(all.overlap_pct),
+            us(all.comm_us),
+            us(all.exposed_comm_us),
+            all.peer_wait_us.map_or_else(|| "-".to_owned(), us)
+        ),
+        format!(
+            "compute {}, {memory}idle {}   per rank, mean of {}",
+            us(all.compute_us),
+            us(all.idle_us),
+            measured.meant_ranks()
+        ),
+        format!("{} operations   {}", measured.count, steps(pane, measured)),
+    ]
+}
+
+/// Text such as `step 3 to step 5, 2 steps begin`.
+fn steps(pane: &Pane, measured: &MeasuredInterval) -> String {
+    let label = |key| pane.index.step_label(key);
+    let begin = match measured.begins {
+        0 => "no step begins".to_string(),
+        1 => "1 step begins".into(),
+        n => format!("{n} steps begin"),
+    };
+    match measured.steps {
+        Some((a, b)) if a == b => format!("within {}; {begin}", label(a)),
+        Some((a, b)) => format!("{} to {}; {begin}", label(a), label(b)),
+        None => begin,
+    }
+}
+
+/// Both traces over the same interval, and the difference (lower minus upper).
+fn two(view: &TimelineView) -> Vec<String> {
+    let numbers: Vec<&MeasuredInterval> =
+        (0..view.panes.len()).filter_map(|at| Some(view.measured(at)?.0)).collect();
+    let [a, b] = numbers[..] else { return Vec::new() };
+    let times = |m: &MeasuredInterval| {
+        let all = &m.report.all;
+        [all.comm_us, all.exposed_comm_us, all.compute_us, all.idle_us].map(|us| us / m.ranks())
+    };
+    let row = |name: &str, overlap: String, times: [String; 4], count: String| {
+        let [comm, exposed, compute, idle] = times;
+        let name = cut(name, 10);
+        format!("{name:<10} {overlap:>8} {comm:>9} {exposed:>9} {compute:>9} {idle:>9} {count:>7}")
+    };
+    let [upper, lower] = super::header::names(view);
+    let [above, below] = [a, b].map(times);
+    let change = std::array::from_fn(|at| plus(below[at] - above[at], digits));
+    let overlap = |m: &MeasuredInterval| m.report.all.overlap_pct;
+    let points = overlap(b).zip(overlap(a)).map_or("-".into(), |(b, a)| format!("{:+.1}", b - a));
+    vec![
+        "us per rank overlap      comm   exposed   compute      idle     ops".into(),
+        row(&upper, percent(overlap(a)), above.map(digits), a.count.to_string()),
+        row(&lower, percent(overlap(b)), below.map(digits), b.count.to_string()),
+        row("change", points, change, format!("{:+}", b.count as i64 - a.count as i64)),
+        format!("{upper}: {}; {lower}: {}", steps(&view.panes[0], a), steps(&view.panes[1], b)),
+    ]
+}
+
+/// Numbers as text for the clipboard, one line per trace: the numbers first, which a short message then shows. `None`
+/// until computed.
+pub fn text(view: &TimelineView) -> Option<String> {
+    let stretch = view.stretch()?;
+    let lines: Option<Vec<String>> = (0..view.panes.len())
+        .map(|at| {
+            let (measured, true) = view.measured(at)? else { return None };
+            Some(of_pane(&view.panes[at], measured, stretch))
+        })
+        .collect();
+    Some(lines?.join("\n"))
+}
+
+fn of_pane(pane: &Pane, measured: &MeasuredInterval, stretch: TimeWindow) -> String {
+    let own = pane.window(stretch);
+    // the clipboard has no ruler: since the first start, as in `overlap --from`
+    let at = |time: i64| exact(time.saturating_sub(pane.index.zero));
+    let us = |us: f64| format!("{us:.3} us");
+    format!(
+        "{}; {} to {} of the trace ({}), {} [{}]",
+        numbers(pane, measured, us).join("; "),
+        at(own.from),
+        at(own.to),
+        us(own.width() as f64 / 1e3),
+        pane.index.title,
+        pane.index.provenance()
+    )
+}
