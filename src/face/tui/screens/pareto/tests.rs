@@ -210,9 +210,9 @@ fn many_series_of_both_p2p_settings_open_with_p2p_on() {
     driver.hides("] P2P on: ");
     driver.shows("] Ladder is up to 1.");
     driver.send(Message::Resize(60, 16));
-    let shown = driver.screen();
-    let headline = shown.lines().find(|line| line.contains("] Ladder is up to 1.")).unwrap_or_default();
-    assert!(headline.contains("x faster than standard") && !headline.contains('…'), "{shown}");
+    let screen = driver.screen();
+    let headline = screen.lines().find(|line| line.contains("] Ladder is up to 1.")).unwrap_or_default();
+    assert!(headline.contains("x faster than standard") && !headline.contains('…'), "{screen}");
     driver.send(Message::Resize(120, 40));
     let on = shown(&driver, P2p::On);
     assert!(on > 0 && shown(&driver, P2p::Off) == 0);

@@ -220,7 +220,7 @@ fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
 
 #[test]
 fn without_a_limit_the_table_has_the_best_of_all_points() {
-    let mut driver = driver(120, 40);
+    let driver = driver(120, 40);
     let shown = driver.screen();
     let head = shown.lines().find(|line| line.contains("best tokens/s/GPU")).unwrap_or_default();
     assert_eq!(head.trim(), "best tokens/s/GPU", "no limit that nobody set: {shown}");
