@@ -521,9 +521,9 @@ impl Rewiring {
             ));
         };
         if let Some([own, other]) = self.emulated(choice) {
-            let [own, slid, other] = [own, [other[0], own[1]], other]
+            let [own, scaled, other] = [own, [own[0], other[1]], other]
                 .map(|[alpha_us, gb_s]| CollectiveCost::Formula { alpha_us, gb_s });
-            return Ok(LatencyChange::between([&own, &slid, &other], known.cost_bytes()));
+            return Ok(LatencyChange::between([&own, &scaled, &other], known.cost_bytes()));
         }
         let after_tp = choice.tp.unwrap_or(tp);
         let crosses_network = after_tp > target.profile.gpus_per_node;
@@ -543,16 +543,16 @@ impl Rewiring {
             target.with(&set)
         };
         let [network_alpha_us, network_gb_s] = choice.network();
-        let slid = change("alpha_us", choice.alpha_us, network_alpha_us)?;
+        let scaled = change("gb_s", choice.gb_s, network_gb_s)?;
         let after = ChangedAllReduce {
-            target: &change("gb_s", choice.gb_s, network_gb_s)?,
+            targets: [&scaled, &change("alpha_us", choice.alpha_us, network_alpha_us)?],
             tp: after_tp,
             collective: choice.collective.or(known.collective).unwrap_or_default(),
             p2p: choice.p2p.unwrap_or(self.p2p),
         };
         // another link scales the times of an unknown kernel as it scales NCCL's
         let as_nccl = (choice.collective.is_none() && !choice.keeps_link()).then(Collective::default);
-        instead(known, ([target, &slid], tp, self.p2p), known.collective.or(as_nccl), &after)
+        instead(known, (target, tp, self.p2p), known.collective.or(as_nccl), &after)
     }
 }
 

@@ -844,9 +844,10 @@ fn a_slider_changes_a_trace_as_it_changes_the_cell() {
     let simulator = Simulator::default();
     let base = WhatIfVariant::from_spec(&spec).0;
     type Slid = (&'static str, fn(&mut WhatIfVariant), f64);
-    let slid: [Slid; 4] = [
+    let slid: [Slid; 5] = [
         ("latency", |v| v.alpha_us = Some(60.0), 0.02),
         ("bandwidth", |v| v.gb_s = Some(2.0), 0.02),
+        ("latency and bandwidth", |v| (v.alpha_us, v.gb_s) = (Some(60.0), Some(2.0)), 0.02),
         ("P2P", |v| v.cell.p2p = P2p::Off, 0.02),
         ("TP 4", |v| v.cell.tp = 4, 0.15),
     ];
