@@ -176,8 +176,8 @@ pub struct WhatIfRow {
     pub micro_batches: u32,
     /// Numbers, or the reason why the row cannot run.
     pub numbers: std::result::Result<SimulatedMetrics, String>,
-    /// Band within which a prediction from a trace ties; `None` for a simulated cell, whose options give it.
-    pub band: Option<TieBand>,
+    /// Band within which leads of this prediction are ties.
+    pub band: TieBand,
 }
 
 /// Middle decode step of an architecture.
@@ -402,13 +402,8 @@ impl WhatIfAnswer {
 
     /// Band within which these rows tie.
     pub fn tie_band<'a>(&self, rows: impl IntoIterator<Item = &'a WhatIfRow>) -> TieBand {
-        let rows: Vec<&WhatIfRow> = rows.into_iter().collect();
-        let of_trace = rows.iter().filter_map(|row| row.band).reduce(TieBand::between);
-        if let Some(band) = of_trace {
-            return band;
-        }
-        let specs: Vec<Spec> = rows.into_iter().map(|row| row.applied_to(&self.spec)).collect();
-        TieBand::from_specs(&specs)
+        let bands = rows.into_iter().map(|row| row.band).reduce(TieBand::between);
+        bands.unwrap_or(TieBand::UNKNOWN)
     }
 
     pub fn chosen(&self) -> Option<&SimulatedMetrics> {

@@ -146,20 +146,26 @@ impl TracedSteps {
         let chosen = &variant.cell.architecture;
         let mut shown = shown_with(chosen, 1);
         shown.insert(shown.len() - 1, (Architecture::Standard, 2));
-        // micro-batches take as long as the whole batch (worst case), as in [`crate::verdict`]
         let choice = self.choice(variant, chosen.clone());
-        let error = match self.rewiring.answer(&choice) {
-            Ok(answer) => self.rewiring.error_of(&answer),
+        let of_chosen = self.rewiring.answer(&choice);
+        let error = match &of_chosen {
+            Ok(answer) => self.rewiring.error_of(answer),
             Err(_) => self.rewiring.error(&choice),
         };
+        let of_chosen = of_chosen.map(|answer| answer.best()).map_err(|error| error.to_string());
         let rows = shown.par_iter().map(|(architecture, micro_batches)| {
-            let choice = self.choice(variant, architecture.clone());
-            let choice = RewireChoice { micro_batches: *micro_batches, ..choice };
+            // micro-batches take as long as the whole batch (worst case), as in [`crate::verdict`]
+            let (choice, micro_batches) = (self.choice(variant, architecture.clone()), *micro_batches);
+            let choice = RewireChoice { micro_batches, ..choice };
+            let times = match (architecture, micro_batches) == (chosen, 1) {
+                true => of_chosen.clone(),
+                false => self.rewiring.best(&choice).map_err(|error| error.to_string()),
+            };
             WhatIfRow {
                 architecture: architecture.clone(),
-                micro_batches: *micro_batches,
-                numbers: self.rewiring.best(&choice).map(numbers).map_err(|error| error.to_string()),
-                band: Some(self.rewiring.tie_band(&choice)),
+                micro_batches,
+                numbers: times.map(numbers),
+                band: self.rewiring.tie_band(&choice),
             }
         });
         let mut rows: Vec<WhatIfRow> = rows.collect();
