@@ -256,7 +256,7 @@ impl<'a> WhatIfQuestion<'a> {
             comm_ms: step.overlap.comm_ms,
             exposed_ms: step.overlap.exposed_comm_ms,
             overlap_pct: step.overlap.overlap_pct,
-            split: step.overlap.split.unwrap_or_default(),
+            contention_ms: step.overlap.split.map(|split| split.contention_ms),
             speedup: None,
             speedup_95: None,
             hidden_share: None,

@@ -8,13 +8,15 @@ use super::answer::{
 };
 use super::question::{TPS, compare_with, own_link};
 use super::variant::WhatIfVariant;
-use crate::rewire::{LayerCollectives, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection};
+use crate::rewire::{
+    LayerCollectives, RewireAnswer, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection,
+};
 use base::error::{Error, Result};
 use base::text::{counted, latency};
 use machine::hardware::Target;
 use model::Model;
 use plan::{Architecture, Phase};
-use table::{Backend, Provenance, Spec, Split};
+use table::{Backend, Provenance, Spec};
 use trace::Trace;
 
 /// Measured steps of a trace with their kernels and all-reduces, as the starting point of the sliders. All numbers are
@@ -152,19 +154,25 @@ impl TracedSteps {
             Ok(answer) => self.rewiring.error_of(answer),
             Err(_) => self.rewiring.error(&choice),
         };
-        let of_chosen = of_chosen.map(|answer| answer.best()).map_err(|error| error.to_string());
+        let of_chosen =
+            of_chosen.map(|answer| contended_numbers(&answer)).map_err(|error| error.to_string());
+        let wiring = rival_of(chosen);
         let rows = shown.par_iter().map(|(architecture, micro_batches)| {
             // micro-batches take as long as the whole batch (worst case), as in [`crate::verdict`]
             let (choice, micro_batches) = (self.choice(variant, architecture.clone()), *micro_batches);
             let choice = RewireChoice { micro_batches, ..choice };
-            let times = match (architecture, micro_batches) == (chosen, 1) {
-                true => of_chosen.clone(),
-                false => self.rewiring.best(&choice).map_err(|error| error.to_string()),
+            let numbers = if micro_batches > 1 || ![chosen, &wiring].contains(&architecture) {
+                self.rewiring.best(&choice).map(numbers).map_err(|error| error.to_string())
+            } else if architecture == chosen {
+                of_chosen.clone()
+            } else {
+                let answer = self.rewiring.answer(&choice).map_err(|error| error.to_string());
+                answer.map(|answer| contended_numbers(&answer))
             };
             WhatIfRow {
                 architecture: architecture.clone(),
                 micro_batches,
-                numbers: times.map(numbers),
+                numbers,
                 band: self.rewiring.tie_band(&choice),
             }
         });
@@ -354,6 +362,13 @@ impl TracedSteps {
     }
 }
 
+/// Numbers of an answer, with the time by which contention slows its kernels down.
+fn contended_numbers(answer: &RewireAnswer) -> SimulatedMetrics {
+    let kernels_us = |times: RewiredTimes| times.step_us - times.exposed_us;
+    let contention_us = (kernels_us(answer.best()) - kernels_us(answer.alone)).max(0.0);
+    SimulatedMetrics { contention_ms: Some(contention_us / 1e3), ..numbers(answer.best()) }
+}
+
 /// Medians over the steps, with contention if a profile gives it. The speedup is over the traced steps.
 fn numbers(times: RewiredTimes) -> SimulatedMetrics {
     let RewiredTimes { step_us, speedup, speedup_95, comm_us, exposed_us, .. } = times;
@@ -366,7 +381,7 @@ fn numbers(times: RewiredTimes) -> SimulatedMetrics {
         comm_ms: comm_us / 1e3,
         exposed_ms: exposed_us / 1e3,
         overlap_pct: table::overlap_pct(exposed_us, comm_us),
-        split: Split::default(),
+        contention_ms: None,
         speedup: Some(speedup),
         speedup_95,
         hidden_share: None,

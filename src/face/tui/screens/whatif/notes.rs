@@ -314,7 +314,8 @@ fn measured_here(whatif: &WhatIf, answer: &WhatIfAnswer, cx: &Context) -> Option
     Some(format!("{architecture} {range} in {count}"))
 }
 
-/// Launch gaps, break-even or assumptions, meaning of the slider, and the error; a few rows have room for what matters most.
+/// Launch gaps, break-even or assumptions, meaning of the slider, the rest of the gap, and the error; a few rows have room for
+/// what matters most.
 fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>, cx: &Context) -> Vec<Sentence> {
     let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
     let launches = launches.map(|said| match said.split_once(": ") {
@@ -339,10 +340,11 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>, cx: &Conte
     let error = Sentence::new("error of predictions:", Role::Dim, answer.error.clone(), Role::Dim);
     let link = stand_in(&answer.profile_values).filter(|_| answer.profile_values.no_link.is_none());
     let link = link.map(|note| Sentence::new("link:", Role::Warn, note.to_owned(), Role::Text));
+    let gap = answer.rest_of_gap().map(|said| Sentence::new("gap:", Role::Title, said, Role::Text));
     let measured = measured_here(whatif, answer, cx);
     let measured = measured.map(|said| Sentence::new("measured here:", Role::Title, said, Role::Text));
     let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
-    let last = measured.into_iter().chain(link).chain([error]).chain(unfamiliar(answer));
+    let last = measured.into_iter().chain(link).chain(gap).chain([error]).chain(unfamiliar(answer));
     let first = launches.into_iter().chain(said);
     let mut all: Vec<Sentence> = first.chain([of_slider]).chain(last).collect();
     if is_last {

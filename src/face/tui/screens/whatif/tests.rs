@@ -1010,6 +1010,15 @@ fn a_change_says_what_it_does_to_the_selected_architecture_and_keeps_the_cell() 
 }
 
 #[test]
+fn a_gap_that_is_left_although_communication_is_hidden_is_explained() {
+    let driver = on((120, 40));
+    let wanted = "gap: ladder hides 99.6 % of its communication and is ";
+    let note = notes(&driver).into_iter().find(|note| note.starts_with(wanted)).expect("a note");
+    assert!(note.contains(" us slower than upper-bound: "), "{note}");
+    assert!(note.contains(" us kernels slowed by communication beside them"), "{note}");
+}
+
+#[test]
 fn an_unfamiliar_architecture_that_is_fastest_is_explained() {
     let driver = on((120, 40));
     let notes = driver.state.whatif.notes(driver.state.cx.body(), &driver.state.cx);
