@@ -137,15 +137,19 @@ fn fastest_in_words(
     let gain = range(gain, &|gain: f64| format!("{gain:.2}x"));
     let ms = rows.iter().map(|(_, numbers)| numbers.tpot_ms).collect();
     let ms = range(ms, &|ms: f64| latency(1e3 * ms));
+    let metric = if whatif.traced.is_some() { "step" } else { "TPOT" };
     let is_none_faster = answer.label(first_row) == "standard";
     let (within, ties) = (band.within(), rows.len() > 1);
     let mut clauses = match gain.as_str() {
         _ if is_none_faster && ties => {
-            vec![format!("No gain over standard beyond {}", band.pct()), format!(": {names}")]
+            vec![
+                format!("No gain in {metric} over standard beyond {}", band.pct()),
+                format!(": {names}"),
+            ]
         }
-        _ if is_none_faster => vec!["No architecture is faster than standard".to_owned()],
-        "" => vec![format!("Fastest: {names}")],
-        gain => vec![format!("Fastest, {gain} standard: {names}")],
+        _ if is_none_faster => vec![format!("No architecture has a faster {metric} than standard")],
+        "" => vec![format!("Fastest {metric}: {names}")],
+        gain => vec![format!("Fastest {metric}, {gain} standard: {names}")],
     };
     if ties && !is_none_faster {
         let tied = [format!(" (tied {within})"), format!(" (±{})", band.pct())];

@@ -13,6 +13,9 @@ use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words};
 /// Title of the column of speedups over a trace.
 const OVER_TRACE: &str = "x trace";
 
+/// Title of the column of speedups beside step times.
+const OVER_STANDARD: &str = "x standard";
+
 /// Title of the column of step times.
 fn step_ms(whatif: &WhatIf) -> &'static str {
     if whatif.traced.is_some() { "step ms" } else { "TPOT ms" }
@@ -37,7 +40,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let (step, speedup) = match (area.width, of_trace) {
         (100.., true) => (("predicted ms", 13), (OVER_TRACE, 9)),
         (58.., true) => ((step_ms(whatif), 8), (OVER_TRACE, 9)),
-        (58.., false) => (("TPOT ms", 8), ("TPOT speedup", 13)),
+        (58.., false) => ((step_ms(whatif), 8), (OVER_STANDARD, 13)),
         (columns, of_trace) => {
             let speedup = if of_trace { OVER_TRACE } else { "speedup" };
             ((step_ms(whatif), if columns < 43 { 6 } else { 7 }), (speedup, 8))

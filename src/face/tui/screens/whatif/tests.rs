@@ -689,7 +689,7 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     };
     open(&mut driver, "first");
     driver.shows("[predicted from 6 of 7 decode steps of first]");
-    driver.shows(" Fastest");
+    driver.shows(" Fastest step");
     let whatif = &driver.state.whatif;
     let headline = super::notes::headline(
         whatif,
@@ -765,8 +765,8 @@ fn variants_kept_for_a_trace_return_with_it_and_across_restarts() {
 #[test]
 fn the_fastest_is_named_with_its_ties_and_header_and_headline_are_whole() {
     for (size, said) in [
-        ((60, 16), " Fastest, 1.35x standard: ladder and delayed:2 (±5 %)"),
-        ((80, 24), " Fastest, 1.35x standard: ladder and delayed:2 (tied within 5 %), 9.58 ms"),
+        ((60, 16), " Fastest TPOT, 1.35x standard: ladder and delayed:2 (±5 %)"),
+        ((80, 24), " Fastest TPOT, 1.35x standard: ladder and delayed:2 (tied within 5 %), 9.58 ms"),
         ((120, 40), ": ladder and delayed:2 (tied within 5 %), 9.58 ms; without communication 1.44x"),
     ] {
         let mut driver = on(size);
@@ -895,7 +895,7 @@ fn a_tie_names_ladder() {
 
 #[test]
 fn leads_within_the_error_of_an_unvalidated_cell_are_ties() {
-    for (size, said) in [((60, 16), "Fastest, "), ((120, 40), " (tied within 5 %)")] {
+    for (size, said) in [((60, 16), "Fastest TPOT, "), ((120, 40), " (tied within 5 %)")] {
         let mut driver = on(size);
         select(&mut driver, Slider::Tp);
         driver.taps("l");
