@@ -490,13 +490,23 @@ fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
     match slider {
         Slider::Architecture => about_architecture(&answer.spec.architecture),
         Slider::Alpha | Slider::Bandwidth if whatif.traced.is_some() => {
+            let source = match answer.spec.link.is_emulated() {
+                true => "emulated link",
+                false => "hardware profile",
+            };
+            let base = match base_text(whatif, slider) {
+                // the sentence begins with its value
+                Some(_) => format!("; base: {source}"),
+                None => {
+                    let base = slider.text(&whatif.variant, Some(values));
+                    format!("; base: {base} {} ({source})", slider.unit())
+                }
+            };
             let own = whatif.traced.as_ref().and_then(|traced| traced.all_reduce_us());
             let own = own.map_or_else(String::new, |us| {
-                let source =
-                    if answer.spec.link.is_emulated() { "the emulated link" } else { "the profile" };
-                format!("; the base is {source}'s, a traced all-reduce takes {}", latency(us))
+                format!("; median all-reduce in this trace: {}", latency(us))
             });
-            format!("{about}{own}{estimate}{}", stretch(whatif, answer))
+            format!("{about}{base}{own}{estimate}{}", stretch(whatif, answer))
         }
         Slider::Bandwidth => about + &estimate,
         Slider::Alpha => {

@@ -873,6 +873,10 @@ fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula(
         answer.row(&"standard".parse().unwrap()).unwrap().numbers.clone().unwrap().comm_ms
     };
     let before = comm_ms(&driver);
+    select(&mut driver, Slider::Alpha);
+    let about = notes(&driver).into_iter().find(|note| note.starts_with("AR latency: ")).unwrap();
+    let wanted = "; base: 200 us (emulated link); median all-reduce in this trace: ";
+    assert!(about.contains(wanted), "{about}");
     driver.state.whatif.change(|variant, _| variant.alpha_us = Some(100.0));
     driver.taps("jk");
     select(&mut driver, Slider::Alpha);
