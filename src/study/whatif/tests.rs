@@ -961,4 +961,17 @@ fn a_number_may_be_relative_to_the_present_one() {
         assert!(told.contains("is not a number from 0 to") && told.contains("us"), "{told}");
     }
     assert_eq!(variant.alpha_us, Some(7.5));
+    let mut cell = WhatIfVariant::default();
+    for (text, batch) in [("x8", 8), ("/2", 4), ("150%", 6)] {
+        Slider::Batch.set(&mut cell, None, text).expect(text);
+        assert_eq!(cell.cell.batch, batch, "{text}");
+    }
+    let told = Slider::Batch.set(&mut cell, None, "/4").unwrap_err().to_string();
+    assert_eq!(told, "batch '/4' (1.5) is not a whole number of at least 1");
+    // a value beyond the GPU's SMs says what it would be
+    let mut sms = WhatIfVariant { sms: Some(80.0), ..WhatIfVariant::default() };
+    let told = Slider::Sms.set(&mut sms, None, "x2").unwrap_err().to_string();
+    assert!(told.starts_with("comm SMs 'x2' (160 SMs) is not a number from 0 to 13"), "{told}");
+    Slider::Sms.set(&mut sms, None, "x1.5").unwrap();
+    assert_eq!(sms.sms, Some(120.0));
 }
