@@ -3,7 +3,7 @@
 use super::Act;
 use super::layout::{WhatIfAreas, areas_of, tracks};
 use super::notes::{draw_notes, fitting, headline, notes, trust};
-use super::numbers::{bars, pins};
+use super::numbers::{bars, pins, pins_in_words};
 use super::plots::{draw_strip, frontier};
 use super::state::{Pin, StripView, WhatIf, letter};
 use crate::face::tui::prelude::*;
@@ -47,7 +47,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
         }
     }
     frontier(buf, areas.frontier, whatif, answer, cx);
-    pins(buf, areas.pins, whatif, cx);
+    match areas.has_pins_in_words {
+        true => pins_in_words(buf, areas.pins, whatif, theme),
+        false => pins(buf, areas.pins, whatif, cx),
+    }
     if whatif.error.is_some() && whatif.current().is_none() {
         stale(buf, &[areas.bars, areas.strip, areas.frontier], theme);
     }
@@ -110,15 +113,14 @@ pub fn header(
     (shown, whole, is_whole)
 }
 
-/// Facts of the header: provenance, changed sliders, kept variants without a table of their own, the present cell and its
-/// base. Then another start with its key. Each has shorter forms, the last the shortest.
+/// Facts of the header: provenance, changed sliders, kept variants without a row each, the present cell and its base. Then another start with its key. Each has shorter forms, the last the shortest.
 fn header_pieces(
     whatif: &WhatIf,
     areas: &WhatIfAreas,
     cx: &Context,
 ) -> (Vec<(Vec<String>, Role)>, Vec<String>) {
     let cell = &whatif.variant.cell;
-    let kept = kept_in_words(whatif, areas.has_pins());
+    let kept = kept_in_words(whatif, areas.has_pins(whatif.pins.len()));
     let (labels, what, from, other) = match &whatif.traced {
         Some(traced) => {
             let ranks = match cell.dp {
@@ -191,7 +193,7 @@ fn trace_names(whatif: &WhatIf, steps: &str) -> [String; 5] {
     [format!("{steps} of {trace}"), format!("{steps} of {file}"), long, middle, least]
 }
 
-/// Kept variants without a table of their own; shorter forms last.
+/// Kept variants if not each has a row of its own; shorter forms last.
 fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
     let pins = || whatif.pins.iter().enumerate();
     if shows_pins || whatif.pins.is_empty() {

@@ -626,9 +626,19 @@ fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
     driver.taps("lp");
     let shown = driver.screen();
     let header = shown.lines().nth(1).unwrap_or_default();
-    assert!(header.contains("batch 2; kept: AB  llama-3-70b"), "changes come first: {shown}");
+    assert!(header.contains("batch 2; llama-3-70b"), "changes come first: {shown}");
+    let row = |start: &str| {
+        let row = shown.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
+        row.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(row(" kept A ladder ").starts_with("kept A ladder 9.58 ms 1.35x -"), "{shown}");
+    assert!(row("▸kept B ladder, batch 2 ").ends_with("x = vs now"), "{shown}");
     driver.taps("u");
     driver.shows("undone: batch from 2 back to 1; A to B stay kept");
+    // a third one leaves no row to the first: the header names all
+    driver.taps("llp");
+    let shown = driver.screen();
+    assert!(shown.contains("; kept: ABC  ") && shown.contains("▸kept C ladder, batch 4 "), "{shown}");
 }
 
 #[test]
@@ -962,7 +972,18 @@ fn a_kept_variant_names_what_was_changed() {
     let mut driver = on((80, 24));
     select(&mut driver, Slider::Batch);
     driver.taps("lp");
-    driver.shows("▸ A  ladder, batch 2");
+    driver.shows("▸ A  ladder");
+    driver.shows("batch 2; tp8 b2");
+    for title in ["TPOT ms", "x standard", "vs now", "tok/s/GPU", "settings"] {
+        let shown = driver.screen();
+        let titles = shown.lines().find(|line| line.starts_with("kept arch")).expect("a title");
+        assert!(titles.contains(title), "{title}: {shown}");
+    }
+    // back at the base, the variant is a slower one
+    driver.taps("0");
+    let shown = driver.screen();
+    let row = shown.lines().find(|line| line.starts_with("  A  ladder")).expect("a variant");
+    assert!(row.contains(" +"), "{shown}");
 }
 
 /// Link values that were not measured are marked, and changes stay in the header of every window.
