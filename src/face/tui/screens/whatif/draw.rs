@@ -113,7 +113,8 @@ pub fn header(
     (shown, whole, is_whole)
 }
 
-/// Facts of the header: provenance, changed sliders, kept variants without a row each, the present cell and its base. Then another start with its key. Each has shorter forms, the last the shortest.
+/// Facts of the header: provenance, changed sliders, kept variants without a row each, the present cell and its base. Then
+/// another start with its key. Each has shorter forms, the last the shortest.
 fn header_pieces(
     whatif: &WhatIf,
     areas: &WhatIfAreas,
@@ -161,13 +162,20 @@ fn header_pieces(
     };
     let values = whatif.answer.as_ref().map(|answer| &answer.profile_values);
     let changes = values.map_or_else(String::new, |values| whatif.changes(&whatif.variant, values));
-    // counts the marks of the sliders: `changes` omits the architecture
+    // explains and counts the marks of the sliders: `changes` omits the architecture
     let marked = whatif.sliders().into_iter();
     let marked = marked.filter(|slider| slider.is_changed(&whatif.variant, &whatif.base)).count();
-    let changes = match marked {
-        _ if changes.is_empty() => Vec::new(),
-        ..=1 => vec![format!("{changes}; ")],
-        count => vec![format!("{changes}; "), format!("{count} changes; ")],
+    let mut forms = vec![format!("*changed: {changes}; "), format!("*{changes}; ")];
+    let is_rewired = Slider::Architecture.is_changed(&whatif.variant, &whatif.base);
+    let changes = match (changes.is_empty(), marked) {
+        // the present cell has its name
+        (true, _) if is_rewired => vec!["*changed: architecture; ".to_owned(), String::new()],
+        (true, _) => Vec::new(),
+        (false, ..=1) => forms,
+        (false, count) => {
+            forms.push(format!("*{count} changes; "));
+            forms
+        }
     };
     let key = cx.key::<WhatIf>(Act::Base);
     let other = other.map_or_else(Vec::new, |(verb, name)| {

@@ -1020,7 +1020,12 @@ fn a_change_says_what_it_does_to_the_selected_architecture_and_keeps_the_cell() 
         driver.taps("jk");
         let of_ladder = |note: &String| note.contains("; ladder ") && note.contains(" ms (was 9.58)");
         assert!(notes(&driver).iter().any(of_ladder), "{:?}", notes(&driver));
-        driver.shows(" AR latency 124.5 us; ");
+        // the header explains the mark of a changed slider
+        driver.shows(if size.0 < 80 {
+            " *AR latency 124.5 us; "
+        } else {
+            " *changed: AR latency 124.5 us; "
+        });
         driver.shows("llama-3-70b");
         let shown = driver.screen();
         let row = shown.lines().find(|line| line.contains("*AR latency")).expect("a slider");
@@ -1041,6 +1046,18 @@ fn a_gap_that_is_left_although_communication_is_hidden_is_explained() {
     let note = notes(&driver).into_iter().find(|note| note.starts_with(wanted)).expect("a note");
     assert!(note.contains(" us slower than upper-bound: "), "{note}");
     assert!(note.contains(" us kernels slowed by communication beside them"), "{note}");
+}
+
+#[test]
+fn the_header_explains_the_mark_of_the_architecture() {
+    let mut driver = on((80, 24));
+    driver.hides("*changed");
+    select(&mut driver, Slider::Architecture);
+    driver.taps("l");
+    driver.shows("*architecture");
+    driver.shows(" *changed: architecture; ");
+    driver.taps("0");
+    driver.hides("*changed");
 }
 
 #[test]
