@@ -335,8 +335,12 @@ impl Rewiring {
     }
 
     pub fn measured(&self) -> RewiredTimes {
-        let of_step =
-            |at: &usize| [self.length(*at), 1.0, self.steps.steps[*at].times.exposed / 1e3, 0.0];
+        let of_step = |at: &usize| StepTimes {
+            step_us: self.length(*at),
+            speedup: 1.0,
+            exposed_us: self.steps.steps[*at].times.exposed / 1e3,
+            comm_us: 0.0,
+        };
         times(&self.chosen.iter().map(of_step).collect::<Vec<_>>())
     }
 
@@ -438,7 +442,7 @@ impl Rewiring {
     ) -> Result<RewiredTimes> {
         // overlap in the trace already includes contention, so both replays have it
         let as_traced = self.as_traced(losses)?;
-        let each: Vec<[f64; 4]> = self
+        let each: Vec<StepTimes> = self
             .chosen
             .par_iter()
             .zip(&*as_traced)
@@ -454,11 +458,11 @@ impl Rewiring {
                 // too long; the rewired step still takes its kernels' time
                 let kernels = (step.times.compute / 1e3).min(length);
                 let least = kernels + (after.work - before.work) as f64 / 1e3;
-                let rewired = changed.max(least).max(f64::MIN_POSITIVE);
+                let step_us = changed.max(least).max(f64::MIN_POSITIVE);
                 // so does communication besides the layers' collectives
                 let others = step.times.exposed_others / 1e3;
-                let [comm, exposed] = lanes_us(&executed, self.steps.ranks).map(|us| us + others);
-                [rewired, length / rewired, exposed, comm]
+                let [comm_us, exposed_us] = lanes_us(&executed, self.steps.ranks).map(|us| us + others);
+                StepTimes { step_us, speedup: length / step_us, exposed_us, comm_us }
             })
             .collect();
         Ok(times(&each))
@@ -521,9 +525,9 @@ impl Rewiring {
             ));
         };
         if let Some([own, other]) = self.emulated(choice) {
-            let [own, slid, other] = [own, [other[0], own[1]], other]
+            let [own, scaled, other] = [own, [own[0], other[1]], other]
                 .map(|[alpha_us, gb_s]| CollectiveCost::Formula { alpha_us, gb_s });
-            return Ok(LatencyChange::between([&own, &slid, &other], known.cost_bytes()));
+            return Ok(LatencyChange::between([&own, &scaled, &other], known.cost_bytes()));
         }
         let after_tp = choice.tp.unwrap_or(tp);
         let crosses_network = after_tp > target.profile.gpus_per_node;
@@ -543,16 +547,16 @@ impl Rewiring {
             target.with(&set)
         };
         let [network_alpha_us, network_gb_s] = choice.network();
-        let slid = change("alpha_us", choice.alpha_us, network_alpha_us)?;
+        let scaled = change("gb_s", choice.gb_s, network_gb_s)?;
         let after = ChangedAllReduce {
-            target: &change("gb_s", choice.gb_s, network_gb_s)?,
+            targets: [&scaled, &change("alpha_us", choice.alpha_us, network_alpha_us)?],
             tp: after_tp,
             collective: choice.collective.or(known.collective).unwrap_or_default(),
             p2p: choice.p2p.unwrap_or(self.p2p),
         };
         // another link scales the times of an unknown kernel as it scales NCCL's
         let as_nccl = (choice.collective.is_none() && !choice.keeps_link()).then(Collective::default);
-        instead(known, ([target, &slid], tp, self.p2p), known.collective.or(as_nccl), &after)
+        instead(known, (target, tp, self.p2p), known.collective.or(as_nccl), &after)
     }
 }
 
@@ -622,18 +626,33 @@ fn lanes_us(executed: &[ReplayedOperation], ranks: u32) -> [f64; 2] {
     [0, 1].map(|at| all.iter().map(|one| one[at]).sum::<i64>() as f64 / 1e3 / f64::from(ranks.max(1)))
 }
 
-/// Times over steps, from the latency (us), speedup, exposed communication and all communication (us) of each.
-fn times(each: &[[f64; 4]]) -> RewiredTimes {
-    let column = |at: usize| each.iter().map(|one| one[at]).collect::<Vec<f64>>();
-    let median_of = |at: usize| median(&column(at)).unwrap_or(0.0);
-    let interval = |at: usize| interval95(column(at)).filter(|_| each.len() >= LEAST_STEPS);
+/// Predicted or measured times of one step.
+#[derive(Clone, Copy, Debug)]
+struct StepTimes {
+    step_us: f64,
+    /// Measured / predicted latency.
+    speedup: f64,
+    /// Exposed communication, averaged over ranks (us).
+    exposed_us: f64,
+    /// All communication, averaged over ranks (us).
+    comm_us: f64,
+}
+
+/// Medians and intervals over steps.
+fn times(each: &[StepTimes]) -> RewiredTimes {
+    type Number = fn(&StepTimes) -> f64;
+    let of = |number: Number| each.iter().map(number).collect::<Vec<f64>>();
+    let median_of = |number: Number| median(&of(number)).unwrap_or(0.0);
+    let interval = |number: Number| interval95(of(number)).filter(|_| each.len() >= LEAST_STEPS);
+    let step_us: Number = |one| one.step_us;
+    let speedup: Number = |one| one.speedup;
     RewiredTimes {
-        step_us: median_of(0),
-        step_us_95: interval(0),
-        speedup: median_of(1),
-        speedup_95: interval(1),
-        exposed_us: median_of(2),
-        comm_us: median_of(3),
+        step_us: median_of(step_us),
+        step_us_95: interval(step_us),
+        speedup: median_of(speedup),
+        speedup_95: interval(speedup),
+        exposed_us: median_of(|one| one.exposed_us),
+        comm_us: median_of(|one| one.comm_us),
     }
 }
 

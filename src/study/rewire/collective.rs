@@ -2,7 +2,7 @@
 //! that a trace does not record.
 //!
 //! A hardware profile gives the latency of a message for each collective. Another link latency is added to
-//! measured latencies as a difference; all else scales them by the ratio of the two, which keeps the engine's
+//! measured latencies as a difference; all else first scales them by the ratio of the two, which keeps the engine's
 //! own overhead. If the profile lacks the trace's collective, the new one's latency replaces the measured one.
 
 use super::steps::{LayerCollectives, RecordedSteps};
@@ -112,33 +112,34 @@ pub(super) fn known(
 /// Change of the latency of a trace's all-reduces.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LatencyChange {
-    /// Adds `latency_us`, the change of the link's latency, but keeps at least the share `least` of the measured latency;
-    /// `times` scales the result by all other changes.
-    Measured { latency_us: f64, least: f64, times: f64 },
+    /// `times` scales the measured latency by all changes but the link's latency; then `latency_us`, the change of the
+    /// link's latency, is added, which keeps at least the share `least`.
+    Measured { times: f64, latency_us: f64, least: f64 },
     /// Fixed latency (ns).
     Takes(i64),
 }
 
 impl LatencyChange {
-    pub const NONE: Self = Self::Measured { latency_us: 0.0, least: 1.0, times: 1.0 };
+    pub const NONE: Self = Self::Measured { times: 1.0, latency_us: 0.0, least: 1.0 };
 
-    /// Change between three costs of a message: of the trace, with another link latency alone, and with all changes;
-    /// a fixed latency if the first is zero.
+    /// Change between three costs of a message: of the trace, with all changes but the link's latency, and with all
+    /// changes; a fixed latency if the first is zero. The ratio comes first: it is one of the traced latency, to which
+    /// the new link latency would add a part that no other change scales.
     ///
     /// Assumes, without a measurement, that the link's latency is the same in messages above
     /// [`LinkPoint::LATENCY_BYTES`] as at that size. A profile scales the whole time beyond bytes / bandwidth with the
     /// latency, but in larger messages a part of that time grows with the size, so it is not the link's latency.
     pub fn between(costs: [&CollectiveCost<'_>; 3], bytes: f64) -> Self {
-        let [before, slid, after] = costs.map(|cost| cost.us(bytes).0);
+        let [before, scaled, after] = costs.map(|cost| cost.us(bytes).0);
         if before <= 0.0 {
             return Self::takes(after);
         }
         let small_bytes = bytes.min(LinkPoint::LATENCY_BYTES as f64);
-        let [small, small_slid, _] = costs.map(|cost| cost.us(small_bytes).0);
+        let [_, small, small_after] = costs.map(|cost| cost.us(small_bytes).0);
         Self::Measured {
-            latency_us: small_slid - small,
-            least: (slid / before).min(1.0),
-            times: if slid > 0.0 { after / slid } else { 1.0 },
+            times: scaled / before,
+            latency_us: small_after - small,
+            least: if scaled > 0.0 { (after / scaled).min(1.0) } else { 1.0 },
         }
     }
 
@@ -149,9 +150,9 @@ impl LatencyChange {
     /// New latency of an all-reduce (ns).
     pub fn latency_ns(self, transfer: i64) -> i64 {
         match self {
-            Self::Measured { latency_us, least, times } => {
-                let ns = transfer as f64;
-                ((ns + 1e3 * latency_us).max(ns * least) * times).round() as i64
+            Self::Measured { times, latency_us, least } => {
+                let ns = transfer as f64 * times;
+                (ns + 1e3 * latency_us).max(ns * least).round() as i64
             }
             Self::Takes(ns) => ns,
         }
@@ -160,26 +161,27 @@ impl LatencyChange {
 
 /// All-reduces of a changed engine.
 pub(super) struct ChangedAllReduce<'a> {
-    pub target: &'a Target,
+    /// Target with all changes but the link's latency, and with all.
+    pub targets: [&'a Target; 2],
     pub tp: u32,
     pub collective: Collective,
     pub p2p: P2p,
 }
 
-/// Change of the trace's all-reduces with another collective, P2P setting, link or TP. `targets` are the traced target,
-/// and the same with the new link latency only. `own` is the collective whose latency the profile gives for the traced
-/// ones; `None` replaces their times.
+/// Change of the all-reduces of a trace on `target` with another collective, P2P setting, link or TP. `own` is the
+/// collective whose latency the profile gives for the traced ones; `None` replaces their times.
 pub(super) fn instead(
     known: &TracedAllReduce,
-    (targets, tp, p2p): ([&Target; 2], u32, P2p),
+    (target, tp, p2p): (&Target, u32, P2p),
     own: Option<Collective>,
     after: &ChangedAllReduce<'_>,
 ) -> Result<LatencyChange> {
     let bytes = known.cost_bytes();
-    let then = cost(after.target, after.collective, after.p2p, after.tp)?;
-    Ok(match targets.map(|target| cost(target, own?, p2p, tp).ok()) {
-        [Some(before), Some(slid)] => LatencyChange::between([&before, &slid, &then], bytes),
-        _ => LatencyChange::takes(then.us(bytes).0),
+    let then = |target| cost(target, after.collective, after.p2p, after.tp);
+    let (scaled, then) = (then(after.targets[0])?, then(after.targets[1])?);
+    Ok(match own.and_then(|own| cost(target, own, p2p, tp).ok()) {
+        Some(before) => LatencyChange::between([&before, &scaled, &then], bytes),
+        None => LatencyChange::takes(then.us(bytes).0),
     })
 }
 
@@ -258,7 +260,7 @@ mod tests {
         let of = |alpha_us, gb_s| CollectiveCost::Formula { alpha_us, gb_s };
         // the trace's link: 10 us, and 20 us for 1 MB at 50 GB/s
         let ns = |alpha_us, gb_s, traced_us: i64| {
-            let costs = [&of(10.0, 50.0), &of(alpha_us, 50.0), &of(alpha_us, gb_s)];
+            let costs = [&of(10.0, 50.0), &of(10.0, gb_s), &of(alpha_us, gb_s)];
             LatencyChange::between(costs, 1e6).latency_ns(1000 * traced_us)
         };
         // an all-reduce as modelled, and one that takes twice as long, lose the 6 us that the latency loses
@@ -267,9 +269,10 @@ mod tests {
         assert_eq!(ns(4.0, 50.0, 15), 12_000);
         assert_eq!([15, 60].map(|us| ns(0.0, 50.0, us)), [10_000, 50_000]);
         assert_eq!([15, 60].map(|us| ns(16.0, 50.0, us)), [21_000, 66_000]);
-        // half the bandwidth: 50 instead of 30 us, with the lower latency 44 instead of 24 us
+        // half the bandwidth: 50 instead of 30 us
         assert_eq!(ns(10.0, 25.0, 60), 100_000);
-        assert_eq!(ns(4.0, 25.0, 60), 99_000);
+        // with another latency too, the difference alone is added: the ratio of the bandwidths stays the same
+        assert_eq!([4.0, 110.0].map(|alpha_us| ns(alpha_us, 25.0, 60)), [94_000, 200_000]);
         assert_eq!(ns(10.0, 50.0, 61), LatencyChange::NONE.latency_ns(61_000));
     }
 
@@ -282,7 +285,7 @@ mod tests {
         let [before, after] = [&traced, &slid]
             .map(|profile| profile.collective(Collective::Nccl, P2p::On, 8, CollectiveScale::ALONE).0);
         // 4 MiB: 53.37 us, of which 9.43 us at 444.8 GB/s; the rest is more than the link's latency
-        let change = LatencyChange::between([&before, &after, &after], 4_194_304.0);
+        let change = LatencyChange::between([&before, &before, &after], 4_194_304.0);
         let gained_us = (53_370 - change.latency_ns(53_370)) as f64 / 1e3;
         // half of the 26.55 us of 16 KiB
         assert!((gained_us - 13.26).abs() < 0.02, "{gained_us}");

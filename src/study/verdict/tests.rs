@@ -463,12 +463,13 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
         }
         let title = found.sentences.iter().find(|line| line.starts_with("Predicted speedup"));
         assert!(title.is_some_and(|title| title.contains("of these remedies")), "{title:?}");
-        let more =
-            |sentence: &String| sentence.ends_with("`ladderscope rewire` compares more architectures.");
+        let more = |sentence: &String| {
+            sentence.ends_with("`ladderscope rewire` compares more architectures, such as delayed:2.")
+        };
         assert!(found.sentences.iter().any(more), "{:?}", found.sentences);
         let keys = VerdictPlace::Workbench { go: "Enter", open: "o", compare: "w" };
         let shown = found.sentences_for(keys).concat();
-        assert!(shown.contains(". w compares more architectures."), "{shown}");
+        assert!(shown.contains(". w compares more architectures, such as delayed:2."), "{shown}");
         // the limit names the parts that cost nothing
         let limit = found.remedies.iter().find(|one| one.name.ends_with(LIMIT)).unwrap();
         let names: Vec<&str> = found.remedies.iter().map(|one| one.name.as_str()).collect();
@@ -481,7 +482,9 @@ fn remedies_are_ranked_and_a_part_that_adds_nothing_is_left_out() {
             (false, true) => "communication and launch gaps",
             (false, false) => "communication",
         };
-        let words = format!("({:.2}x if {free} cost nothing)", limit.speedup);
+        // and what the limit of the sliders keeps
+        let kept = if is_fused { "; upper-bound keeps the norm kernels" } else { "" };
+        let words = format!("({:.2}x if {free} cost nothing{kept})", limit.speedup);
         assert!(title.is_some_and(|title| title.contains(&words)), "{title:?}: {words}");
     }
 }

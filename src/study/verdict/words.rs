@@ -547,7 +547,9 @@ impl Verdict {
                 (false, true) => "communication and launch gaps",
                 (false, false) => "communication",
             };
-            format!(" ({:.2}x if {free} cost nothing)", limit.speedup)
+            // what-if and `rewire` without a fused all-reduce have a lower limit
+            let kept = if has_fused { "; upper-bound keeps the norm kernels" } else { "" };
+            format!(" ({:.2}x if {free} cost nothing{kept})", limit.speedup)
         });
         let mut lines = vec![match offered.is_empty() {
             true => format!("No remedy is predicted to help{bound}."),
@@ -561,12 +563,15 @@ impl Verdict {
         }];
         lines.extend(offered.iter().map(|remedy| remedy.line()));
         let ladder = self.remedies.iter().find(|remedy| remedy.name.ends_with("ladder"));
+        // it changes all-reduces, and traces with exchanges have none
+        let exchanges = self.remedies.iter().any(|remedy| remedy.name.ends_with("farskip"));
+        let such = if exchanges { "" } else { ", such as delayed:2" };
         let more = match reader {
             VerdictPlace::CommandLine => "`ladderscope rewire`",
             VerdictPlace::Workbench { compare, .. } => compare,
         };
         lines.push(format!(
-            "Error of these predictions: {}. {more} compares more architectures.",
+            "Error of these predictions: {}. {more} compares more architectures{such}.",
             ladder.unwrap_or(any).error
         ));
         lines

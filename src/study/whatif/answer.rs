@@ -1,6 +1,7 @@
 //! Answers of the what-if screen: the numbers of every architecture of a variant, a step of two of them, and the
 //! frontier.
 
+use super::break_even::HIDDEN_PCT;
 use super::variant::WhatIfVariant;
 use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
 use crate::validate::TieBand;
@@ -9,7 +10,7 @@ use machine::hardware::{InterNode, Profile};
 use plan::{Architecture, ExpertLoad, Lane, LayerSet, Operation};
 use run::sim::LinkTimes;
 use table::render::Shown;
-use table::{Spec, Split, measure};
+use table::{Spec, measure};
 use trace::overlap::intervals;
 
 /// Architectures of the what-if table; the variant's own joins them.
@@ -106,7 +107,9 @@ pub struct SimulatedMetrics {
     pub exposed_ms: f64,
     /// Hidden share of the communication (%); `None` without communication.
     pub overlap_pct: Option<f64>,
-    pub split: Split,
+    /// Time by which communication beside them slows the kernels of a step (ms); over a trace only of the chosen
+    /// architecture and of [`WhatIfAnswer::wiring`].
+    pub contention_ms: Option<f64>,
     /// TPOT of plain `standard` divided by this TPOT; from a trace, the median over its steps of measured / predicted
     /// latency.
     pub speedup: Option<f64>,
@@ -176,8 +179,8 @@ pub struct WhatIfRow {
     pub micro_batches: u32,
     /// Numbers, or the reason why the row cannot run.
     pub numbers: std::result::Result<SimulatedMetrics, String>,
-    /// Band within which a prediction from a trace ties; `None` for a simulated cell, whose options give it.
-    pub band: Option<TieBand>,
+    /// Band within which leads of this prediction are ties.
+    pub band: TieBand,
 }
 
 /// Middle decode step of an architecture.
@@ -402,17 +405,46 @@ impl WhatIfAnswer {
 
     /// Band within which these rows tie.
     pub fn tie_band<'a>(&self, rows: impl IntoIterator<Item = &'a WhatIfRow>) -> TieBand {
-        let rows: Vec<&WhatIfRow> = rows.into_iter().collect();
-        let of_trace = rows.iter().filter_map(|row| row.band).reduce(TieBand::between);
-        if let Some(band) = of_trace {
-            return band;
-        }
-        let specs: Vec<Spec> = rows.into_iter().map(|row| row.applied_to(&self.spec)).collect();
-        TieBand::from_specs(&specs)
+        let bands = rows.into_iter().map(|row| row.band).reduce(TieBand::between);
+        bands.unwrap_or(TieBand::UNKNOWN)
     }
 
     pub fn chosen(&self) -> Option<&SimulatedMetrics> {
         self.row(&self.spec.architecture)?.numbers.as_ref().ok()
+    }
+
+    /// Reason why [`Self::wiring`] is slower than `upper-bound` although it hides nearly all of its communication; `None`
+    /// if it does not, and in cells whose limit has other options or whose TPOT includes prefills.
+    pub fn rest_of_gap(&self) -> Option<String> {
+        let wiring = self.row(&self.wiring())?;
+        let own = wiring.numbers.as_ref().ok()?;
+        let limit = self.row(&Architecture::UpperBound)?.numbers.as_ref().ok()?;
+        let (hidden_pct, closed) = (own.overlap_pct?, own.hidden_share?);
+        let is_plain = self.spec.plain() == self.spec && self.spec.concurrency == 0;
+        if !is_plain || hidden_pct <= HIDDEN_PCT || closed >= HIDDEN_PCT / 100.0 {
+            return None;
+        }
+        let rest_ms = own.tpot_ms - limit.tpot_ms;
+        let exposed_ms = own.exposed_ms - limit.exposed_ms;
+        let contention_ms = own.contention_ms?;
+        let others = match self.assumptions.is_some() {
+            true => "other kernels and waits for launches",
+            false => "other kernels",
+        };
+        let parts = [
+            (contention_ms, "kernels slowed by communication beside them"),
+            (exposed_ms, "exposed communication"),
+            (rest_ms - contention_ms - exposed_ms, others),
+        ];
+        let parts = parts.iter().filter(|(ms, _)| *ms >= 0.01 * rest_ms);
+        let parts: Vec<String> =
+            parts.map(|(ms, what)| format!("{} {what}", latency(1e3 * ms))).collect();
+        let label = self.label(wiring);
+        Some(format!(
+            "{label} hides {hidden_pct:.1} % of its communication and is {} slower than upper-bound: {}",
+            latency(1e3 * rest_ms),
+            parts.join(", ")
+        ))
     }
 }
 

@@ -14,7 +14,7 @@ use super::answer::{
 use super::slider;
 use super::variant::{WhatIfVariant, sms_of};
 use crate::analysis::LEAST_DIFFERENCE;
-use crate::validate::nearest_error;
+use crate::validate::{TieBand, nearest_error};
 use base::error::{Error, Result};
 use base::text::latency;
 use machine::hardware::{LinkTable, Profile, Target};
@@ -256,7 +256,7 @@ impl<'a> WhatIfQuestion<'a> {
             comm_ms: step.overlap.comm_ms,
             exposed_ms: step.overlap.exposed_comm_ms,
             overlap_pct: step.overlap.overlap_pct,
-            split: step.overlap.split.unwrap_or_default(),
+            contention_ms: step.overlap.split.map(|split| split.contention_ms),
             speedup: None,
             speedup_95: None,
             hidden_share: None,
@@ -274,14 +274,13 @@ impl<'a> WhatIfQuestion<'a> {
     }
 
     fn row(&self, architecture: &Architecture, groups: u32) -> (WhatIfRow, Option<StepStrip>) {
-        let architecture = architecture.clone();
-        let numbers = Err(String::new());
-        let mut row = WhatIfRow { architecture, micro_batches: groups, numbers, band: None };
+        let (architecture, micro_batches) = (architecture.clone(), groups);
+        let spec = Spec { architecture, micro_batches, ..self.spec.clone() };
         let (numbers, strip) = self
-            .numbers(&row.applied_to(&self.spec))
+            .numbers(&spec)
             .map_or_else(|why| (Err(why), None), |(numbers, strip)| (Ok(numbers), Some(strip)));
-        row.numbers = numbers;
-        (row, strip)
+        let band = TieBand::from_specs([&spec]);
+        (WhatIfRow { architecture: spec.architecture, micro_batches, numbers, band }, strip)
     }
 
     /// Batch sizes of the frontier: those at which `standard` fits in memory, including the variant's own.

@@ -469,13 +469,26 @@ impl Slider {
             return Ok(());
         }
         let [least, _] = self.range(profile_values);
+        let number = match text.strip_suffix('%').filter(|_| self.unit() == "%") {
+            // the unit, not a change
+            Some(number) => typed(number, None),
+            None => typed(text, self.number(variant, profile_values)),
+        };
+        let relative = "type a number, or one relative to the present value: x2, /2";
+        // a relative number and the value that it gives: `'x2' (160 SMs)`
+        let named = || {
+            let own = number.filter(|_| text.parse::<f64>().is_err());
+            let own = own.map_or_else(String::new, |value| match self.unit() {
+                "" => format!(" ({})", shown(value)),
+                unit => format!(" ({} {unit})", shown(value)),
+            });
+            format!("{} '{text}'{own}", self.name())
+        };
         let whole = || {
-            let number = text.parse().ok().filter(|n: &u32| f64::from(*n) >= least);
-            number.map(f64::from).ok_or_else(|| {
-                Error::input(format!(
-                    "{} '{text}' is not a whole number of at least {least}",
-                    self.name()
-                ))
+            let is_valid = |n: &f64| n.fract() == 0.0 && *n >= least && *n <= f64::from(u32::MAX);
+            number.filter(is_valid).ok_or_else(|| {
+                let problem = format!("{} is not a whole number of at least {least}", named());
+                Error::input_help(problem, relative)
             })
         };
         match self.option() {
@@ -514,22 +527,11 @@ impl Slider {
                     _ => 0.0,
                 };
                 let most = if self.is_share() { self.range(profile_values)[1] } else { 1e9 };
-                let number = match text.strip_suffix('%').filter(|_| self.unit() == "%") {
-                    // the unit, not a change
-                    Some(number) => typed(number, None),
-                    None => typed(text, self.number(variant, profile_values)),
-                };
                 let value = number.filter(|v: &f64| *v >= least && *v <= most).ok_or_else(|| {
                     let from = if least > 0.0 { "above 0" } else { "from 0" };
-                    let unit = self.unit();
-                    Error::input_help(
-                        format!(
-                            "{} '{text}' is not a number {from} to {} {unit}",
-                            self.name(),
-                            shown(most)
-                        ),
-                        "type a number, or one relative to the present value: x2, /2",
-                    )
+                    let (most, unit) = (shown(most), self.unit());
+                    let problem = format!("{} is not a number {from} to {most} {unit}", named());
+                    Error::input_help(problem, relative)
                 })?;
                 self.put(variant, value);
             }
@@ -627,8 +629,8 @@ impl Slider {
         matches!(self, Self::Experts | Self::TopK)
     }
 
-    /// True if the scale is linear and starts at 0.
-    fn is_share(self) -> bool {
+    /// True if the scale is linear, starts at 0 and has a maximum that no typed value exceeds.
+    pub fn is_share(self) -> bool {
         matches!(self, Self::Sms | Self::CommLoss)
     }
 

@@ -8,13 +8,15 @@ use super::answer::{
 };
 use super::question::{TPS, compare_with, own_link};
 use super::variant::WhatIfVariant;
-use crate::rewire::{LayerCollectives, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection};
+use crate::rewire::{
+    LayerCollectives, RewireAnswer, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection,
+};
 use base::error::{Error, Result};
 use base::text::{counted, latency};
 use machine::hardware::Target;
 use model::Model;
 use plan::{Architecture, Phase};
-use table::{Backend, Provenance, Spec, Split};
+use table::{Backend, Provenance, Spec};
 use trace::Trace;
 
 /// Measured steps of a trace with their kernels and all-reduces, as the starting point of the sliders. All numbers are
@@ -146,20 +148,32 @@ impl TracedSteps {
         let chosen = &variant.cell.architecture;
         let mut shown = shown_with(chosen, 1);
         shown.insert(shown.len() - 1, (Architecture::Standard, 2));
-        // micro-batches take as long as the whole batch (worst case), as in [`crate::verdict`]
         let choice = self.choice(variant, chosen.clone());
-        let error = match self.rewiring.answer(&choice) {
-            Ok(answer) => self.rewiring.error_of(&answer),
+        let of_chosen = self.rewiring.answer(&choice);
+        let error = match &of_chosen {
+            Ok(answer) => self.rewiring.error_of(answer),
             Err(_) => self.rewiring.error(&choice),
         };
+        let of_chosen =
+            of_chosen.map(|answer| contended_numbers(&answer)).map_err(|error| error.to_string());
+        let wiring = rival_of(chosen);
         let rows = shown.par_iter().map(|(architecture, micro_batches)| {
-            let choice = self.choice(variant, architecture.clone());
-            let choice = RewireChoice { micro_batches: *micro_batches, ..choice };
+            // micro-batches take as long as the whole batch (worst case), as in [`crate::verdict`]
+            let (choice, micro_batches) = (self.choice(variant, architecture.clone()), *micro_batches);
+            let choice = RewireChoice { micro_batches, ..choice };
+            let numbers = if micro_batches > 1 || ![chosen, &wiring].contains(&architecture) {
+                self.rewiring.best(&choice).map(numbers).map_err(|error| error.to_string())
+            } else if architecture == chosen {
+                of_chosen.clone()
+            } else {
+                let answer = self.rewiring.answer(&choice).map_err(|error| error.to_string());
+                answer.map(|answer| contended_numbers(&answer))
+            };
             WhatIfRow {
                 architecture: architecture.clone(),
-                micro_batches: *micro_batches,
-                numbers: self.rewiring.best(&choice).map(numbers).map_err(|error| error.to_string()),
-                band: Some(self.rewiring.tie_band(&choice)),
+                micro_batches,
+                numbers,
+                band: self.rewiring.tie_band(&choice),
             }
         });
         let mut rows: Vec<WhatIfRow> = rows.collect();
@@ -348,6 +362,13 @@ impl TracedSteps {
     }
 }
 
+/// Numbers of an answer, with the time by which contention slows its kernels down.
+fn contended_numbers(answer: &RewireAnswer) -> SimulatedMetrics {
+    let kernels_us = |times: RewiredTimes| times.step_us - times.exposed_us;
+    let contention_us = (kernels_us(answer.best()) - kernels_us(answer.alone)).max(0.0);
+    SimulatedMetrics { contention_ms: Some(contention_us / 1e3), ..numbers(answer.best()) }
+}
+
 /// Medians over the steps, with contention if a profile gives it. The speedup is over the traced steps.
 fn numbers(times: RewiredTimes) -> SimulatedMetrics {
     let RewiredTimes { step_us, speedup, speedup_95, comm_us, exposed_us, .. } = times;
@@ -360,7 +381,7 @@ fn numbers(times: RewiredTimes) -> SimulatedMetrics {
         comm_ms: comm_us / 1e3,
         exposed_ms: exposed_us / 1e3,
         overlap_pct: table::overlap_pct(exposed_us, comm_us),
-        split: Split::default(),
+        contention_ms: None,
         speedup: Some(speedup),
         speedup_95,
         hidden_share: None,

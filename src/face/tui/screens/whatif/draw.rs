@@ -3,7 +3,7 @@
 use super::Act;
 use super::layout::{WhatIfAreas, areas_of, tracks};
 use super::notes::{draw_notes, fitting, headline, notes, trust};
-use super::numbers::{bars, pins};
+use super::numbers::{bars, pins, pins_in_words};
 use super::plots::{draw_strip, frontier};
 use super::state::{Pin, StripView, WhatIf, letter};
 use crate::face::tui::prelude::*;
@@ -47,7 +47,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
         }
     }
     frontier(buf, areas.frontier, whatif, answer, cx);
-    pins(buf, areas.pins, whatif, cx);
+    match areas.has_pins_in_words {
+        true => pins_in_words(buf, areas.pins, whatif, theme),
+        false => pins(buf, areas.pins, whatif, cx),
+    }
     if whatif.error.is_some() && whatif.current().is_none() {
         stale(buf, &[areas.bars, areas.strip, areas.frontier], theme);
     }
@@ -110,15 +113,15 @@ pub fn header(
     (shown, whole, is_whole)
 }
 
-/// Facts of the header: provenance, changed sliders, kept variants without a table of their own, the present cell and its
-/// base. Then another start with its key. Each has shorter forms, the last the shortest.
+/// Facts of the header: provenance, changed sliders, kept variants without a row each, the present cell and its base. Then
+/// another start with its key. Each has shorter forms, the last the shortest.
 fn header_pieces(
     whatif: &WhatIf,
     areas: &WhatIfAreas,
     cx: &Context,
 ) -> (Vec<(Vec<String>, Role)>, Vec<String>) {
     let cell = &whatif.variant.cell;
-    let kept = kept_in_words(whatif, areas.has_pins());
+    let kept = kept_in_words(whatif, areas.has_pins(whatif.pins.len()));
     let (labels, what, from, other) = match &whatif.traced {
         Some(traced) => {
             let ranks = match cell.dp {
@@ -159,13 +162,20 @@ fn header_pieces(
     };
     let values = whatif.answer.as_ref().map(|answer| &answer.profile_values);
     let changes = values.map_or_else(String::new, |values| whatif.changes(&whatif.variant, values));
-    // counts the marks of the sliders: `changes` omits the architecture
+    // explains and counts the marks of the sliders: `changes` omits the architecture
     let marked = whatif.sliders().into_iter();
     let marked = marked.filter(|slider| slider.is_changed(&whatif.variant, &whatif.base)).count();
-    let changes = match marked {
-        _ if changes.is_empty() => Vec::new(),
-        ..=1 => vec![format!("{changes}; ")],
-        count => vec![format!("{changes}; "), format!("{count} changes; ")],
+    let mut forms = vec![format!("*changed: {changes}; "), format!("*{changes}; ")];
+    let is_rewired = Slider::Architecture.is_changed(&whatif.variant, &whatif.base);
+    let changes = match (changes.is_empty(), marked) {
+        // the present cell has its name
+        (true, _) if is_rewired => vec!["*changed: architecture; ".to_owned(), String::new()],
+        (true, _) => Vec::new(),
+        (false, ..=1) => forms,
+        (false, count) => {
+            forms.push(format!("*{count} changes; "));
+            forms
+        }
     };
     let key = cx.key::<WhatIf>(Act::Base);
     let other = other.map_or_else(Vec::new, |(verb, name)| {
@@ -191,7 +201,7 @@ fn trace_names(whatif: &WhatIf, steps: &str) -> [String; 5] {
     [format!("{steps} of {trace}"), format!("{steps} of {file}"), long, middle, least]
 }
 
-/// Kept variants without a table of their own; shorter forms last.
+/// Kept variants if not each has a row of its own; shorter forms last.
 fn kept_in_words(whatif: &WhatIf, shows_pins: bool) -> Vec<String> {
     let pins = || whatif.pins.iter().enumerate();
     if shows_pins || whatif.pins.is_empty() {

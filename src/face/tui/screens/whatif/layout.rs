@@ -1,5 +1,5 @@
 //! Layout of screen 7: sliders on the left; TPOT of every architecture, a strip of two steps and the frontier on the
-//! right; notes and kept variants below.
+//! right; kept variants and notes below.
 
 use super::state::{StripView, WhatIf};
 use crate::face::tui::prelude::*;
@@ -22,12 +22,14 @@ pub struct WhatIfAreas {
     pub notes: Rect,
     /// Kept variants, or the key that keeps one.
     pub pins: Rect,
+    /// True if each kept variant is a line in words, because a title would take the row of one.
+    pub has_pins_in_words: bool,
 }
 
 impl WhatIfAreas {
-    /// True if kept variants have a table.
-    pub fn has_pins(&self) -> bool {
-        self.pins.height > 1
+    /// True if this many kept variants have a row each.
+    pub fn has_pins(&self, kept: usize) -> bool {
+        usize::from(self.pins.height) >= kept + usize::from(!self.has_pins_in_words)
     }
 }
 
@@ -59,18 +61,28 @@ pub fn areas(
     let large = body.height >= LARGE;
     // in a small window they scroll
     let all = sliders.max(Slider::DENSE) as u16;
+    let is_low = body.height < LOW;
+    let (kept, bars) = (kept as u16, architectures as u16 + 1);
+    // without kept variants, the sliders up to P2P stay
+    let low = rest.height.saturating_sub(if kept > 0 { bars } else { bars.max(9) }).max(2);
     let pins = match (large, kept) {
         (true, 0) => 1,
-        (true, kept) => (kept as u16 + 1).max(3),
-        (false, _) => 0,
+        (true, kept) => (kept + 1).max(3),
+        (false, 0) => 0,
+        // in place of the sentences
+        (false, kept) if is_low => kept.min(low),
+        // the strip stays, and a row of sentences
+        (false, kept) => {
+            let others = bars + if strip { STRIP } else { 0 } + 1;
+            (kept + 1).min(rest.height.saturating_sub(others).max(2))
+        }
     };
     let beside = rest.height.saturating_sub(pins + all) >= NOTES;
-    let below = match (beside, body.height) {
+    let below = match (beside, is_low) {
         (true, _) => 0,
-        // the sliders up to P2P stay
-        (false, ..LOW) => rest.height.saturating_sub(architectures.max(8) as u16 + 1).max(2),
+        (false, true) => low - pins,
         // the sliders of a trace leave room for whole sentences
-        (false, _) => rest.height.saturating_sub(sliders as u16).clamp(1, 4),
+        (false, false) => rest.height.saturating_sub(pins + bars.max(sliders as u16)).clamp(1, 4),
     };
     let (rest, below) = cut_bottom(rest, below);
     let (rest, pins) = cut_bottom(rest, pins);
@@ -81,14 +93,10 @@ pub fn areas(
     };
     let (left, right) = cut_left(rest, left);
     let (_, right) = cut_left(right, gap);
-    let (bars, right) = cut_top(right, architectures as u16 + if large { 2 } else { 1 });
-    let (right, _) = cut_bottom(right, if body.height < LOW { right.height } else { 0 });
+    let (bars, right) = cut_top(right, bars + u16::from(large));
+    let (right, _) = cut_bottom(right, if is_low { right.height } else { 0 });
     let (strip, right) = cut_top(right, if strip { STRIP } else { 0 });
     let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
-    // in a small window they take the first rows of the frontier
-    let rows = if large || kept == 0 || frontier.height < 2 { 0 } else { kept as u16 + 1 };
-    let (of_frontier, frontier) = cut_top(frontier, rows);
-    let pins = if rows > 0 { of_frontier } else { pins };
     let (frontier, break_even) = match frontier.height {
         3..FRONTIER if !beside && below.height <= 2 => cut_top(frontier, 1),
         _ => (frontier, Rect::ZERO),
@@ -97,7 +105,19 @@ pub fn areas(
     let (_, left) = cut_top(left, u16::from(sliders as u16 > left.height));
     let (sliders, under) = cut_top(left, all);
     let notes = if beside { cut_top(under, 1).1 } else { below };
-    WhatIfAreas { header, fastest, trust, sliders, bars, strip, frontier, break_even, notes, pins }
+    WhatIfAreas {
+        header,
+        fastest,
+        trust,
+        sliders,
+        bars,
+        strip,
+        frontier,
+        break_even,
+        notes,
+        pins,
+        has_pins_in_words: is_low,
+    }
 }
 
 pub fn tracks(sliders: Rect) -> (u16, u16) {
@@ -115,7 +135,9 @@ pub fn areas_of(body: Rect, whatif: &WhatIf) -> WhatIfAreas {
 
 fn areas_with(body: Rect, whatif: &WhatIf, strip: bool) -> WhatIfAreas {
     let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
-    let (sliders, kept) = (whatif.sliders().len(), whatif.pins.len());
+    let sliders = whatif.sliders().len();
+    // an error needs the rows of the sentences
+    let kept = if whatif.error.is_some() && body.height < LOW { 0 } else { whatif.pins.len() };
     let areas = areas(body, strip, (architectures, sliders), kept);
     match whatif.traced.is_some() {
         true => {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::state::WhatIf;
-use self::state::{Pin, StripView, letter};
+use self::state::{Pin, StripView, WaitingVariant, letter};
 use super::timeline::state::prediction::{Facts, traced};
 use crate::desk;
 use crate::face::tui::prelude::*;
@@ -260,7 +260,7 @@ impl WhatIf {
                 }
             },
         );
-        if let Some(kept) = self.waiting.first().cloned() {
+        if let Some(WaitingVariant { variant: kept, is_new }) = self.waiting.first().cloned() {
             let (simulator, traced, asked) =
                 (Arc::clone(&self.simulator), self.traced.clone(), kept.clone());
             let key = (self.started, kept.clone());
@@ -272,17 +272,15 @@ impl WhatIf {
                 }
                 // the same variant may be kept again
                 cx.forget::<Self>("kept");
-                whatif.waiting.retain(|variant| *variant != kept);
-                let is_promised = whatif.promised.contains(&kept);
-                whatif.promised.retain(|variant| *variant != kept);
+                whatif.waiting.retain(|one| one.variant != kept);
                 match cx.ok_or_fail(answer) {
                     Some(answer) => {
                         whatif.pins.push(Pin { variant: kept, answer });
-                        if is_promised {
+                        if is_new {
                             cx.inform(format!("kept as {}", letter(whatif.pins.len() - 1)));
                         }
                     }
-                    None if is_promised => {}
+                    None if is_new => {}
                     // a missing profile may be back in the next session
                     None => whatif.unanswered.push(kept),
                 }

@@ -137,15 +137,19 @@ fn fastest_in_words(
     let gain = range(gain, &|gain: f64| format!("{gain:.2}x"));
     let ms = rows.iter().map(|(_, numbers)| numbers.tpot_ms).collect();
     let ms = range(ms, &|ms: f64| latency(1e3 * ms));
+    let metric = if whatif.traced.is_some() { "step" } else { "TPOT" };
     let is_none_faster = answer.label(first_row) == "standard";
     let (within, ties) = (band.within(), rows.len() > 1);
     let mut clauses = match gain.as_str() {
         _ if is_none_faster && ties => {
-            vec![format!("No gain over standard beyond {}", band.pct()), format!(": {names}")]
+            vec![
+                format!("No gain in {metric} over standard beyond {}", band.pct()),
+                format!(": {names}"),
+            ]
         }
-        _ if is_none_faster => vec!["No architecture is faster than standard".to_owned()],
-        "" => vec![format!("Fastest: {names}")],
-        gain => vec![format!("Fastest, {gain} standard: {names}")],
+        _ if is_none_faster => vec![format!("No architecture has a faster {metric} than standard")],
+        "" => vec![format!("Fastest {metric}: {names}")],
+        gain => vec![format!("Fastest {metric}, {gain} standard: {names}")],
     };
     if ties && !is_none_faster {
         let tied = [format!(" (tied {within})"), format!(" (±{})", band.pct())];
@@ -314,7 +318,8 @@ fn measured_here(whatif: &WhatIf, answer: &WhatIfAnswer, cx: &Context) -> Option
     Some(format!("{architecture} {range} in {count}"))
 }
 
-/// Launch gaps, break-even or assumptions, meaning of the slider, and the error; a few rows have room for what matters most.
+/// Launch gaps, break-even or assumptions, meaning of the slider, the rest of the gap, and the error; a few rows have room for
+/// what matters most.
 fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>, cx: &Context) -> Vec<Sentence> {
     let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
     let launches = launches.map(|said| match said.split_once(": ") {
@@ -339,10 +344,11 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>, cx: &Conte
     let error = Sentence::new("error of predictions:", Role::Dim, answer.error.clone(), Role::Dim);
     let link = stand_in(&answer.profile_values).filter(|_| answer.profile_values.no_link.is_none());
     let link = link.map(|note| Sentence::new("link:", Role::Warn, note.to_owned(), Role::Text));
+    let gap = answer.rest_of_gap().map(|said| Sentence::new("gap:", Role::Title, said, Role::Text));
     let measured = measured_here(whatif, answer, cx);
     let measured = measured.map(|said| Sentence::new("measured here:", Role::Title, said, Role::Text));
     let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
-    let last = measured.into_iter().chain(link).chain([error]).chain(unfamiliar(answer));
+    let last = measured.into_iter().chain(link).chain(gap).chain([error]).chain(unfamiliar(answer));
     let first = launches.into_iter().chain(said);
     let mut all: Vec<Sentence> = first.chain([of_slider]).chain(last).collect();
     if is_last {
@@ -484,13 +490,23 @@ fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
     match slider {
         Slider::Architecture => about_architecture(&answer.spec.architecture),
         Slider::Alpha | Slider::Bandwidth if whatif.traced.is_some() => {
+            let source = match answer.spec.link.is_emulated() {
+                true => "emulated link",
+                false => "hardware profile",
+            };
+            let base = match base_text(whatif, slider) {
+                // the sentence begins with its value
+                Some(_) => format!("; base: {source}"),
+                None => {
+                    let base = slider.text(&whatif.variant, Some(values));
+                    format!("; base: {base} {} ({source})", slider.unit())
+                }
+            };
             let own = whatif.traced.as_ref().and_then(|traced| traced.all_reduce_us());
             let own = own.map_or_else(String::new, |us| {
-                let source =
-                    if answer.spec.link.is_emulated() { "the emulated link" } else { "the profile" };
-                format!("; the base is {source}'s, a traced all-reduce takes {}", latency(us))
+                format!("; median all-reduce in this trace: {}", latency(us))
             });
-            format!("{about}{own}{estimate}{}", stretch(whatif, answer))
+            format!("{about}{base}{own}{estimate}{}", stretch(whatif, answer))
         }
         Slider::Bandwidth => about + &estimate,
         Slider::Alpha => {

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use super::Act;
-use super::state::{WhatIf, letter};
+use super::state::{Pin, WhatIf, letter};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade;
 use crate::face::tui::widgets::table::{self, TableColumn};
-use base::text::latency;
+use base::text::{latency, without_middle};
 use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words};
 
 /// Title of the column of speedups over a trace.
 const OVER_TRACE: &str = "x trace";
+
+/// Title of the column of speedups beside step times.
+const OVER_STANDARD: &str = "x standard";
 
 /// Title of the column of step times.
 fn step_ms(whatif: &WhatIf) -> &'static str {
@@ -37,7 +40,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let (step, speedup) = match (area.width, of_trace) {
         (100.., true) => (("predicted ms", 13), (OVER_TRACE, 9)),
         (58.., true) => ((step_ms(whatif), 8), (OVER_TRACE, 9)),
-        (58.., false) => (("TPOT ms", 8), ("TPOT speedup", 13)),
+        (58.., false) => ((step_ms(whatif), 8), (OVER_STANDARD, 13)),
         (columns, of_trace) => {
             let speedup = if of_trace { OVER_TRACE } else { "speedup" };
             ((step_ms(whatif), if columns < 43 { 6 } else { 7 }), (speedup, 8))
@@ -114,12 +117,11 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
             bar(buf, (area, first, y), theme, (n, most, columns));
         }
         let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, row));
-        let speedup = n.speedup.map_or_else(|| "-".into(), |speedup| format!("{speedup:.2}x"));
         let delta = delta(n.tpot_ms, base);
         let or_none = |number: Option<String>| number.unwrap_or_else(|| "-".into());
         let cells = [
             digits(n.tpot_ms),
-            speedup,
+            times(n.speedup),
             or_none(n.speedup_95.map(|[low, high]| format!("[{low:.2}, {high:.2}]"))),
             digits(n.exposed_ms),
             delta,
@@ -174,16 +176,36 @@ fn tpot(base: &WhatIfAnswer, row: &WhatIfRow) -> Option<f64> {
     base.rows.iter().find(same)?.numbers.as_ref().ok().map(|numbers| numbers.tpot_ms)
 }
 
-const KEPT: [TableColumn; 7] = [
-    TableColumn::text("kept", 4, 0),
-    TableColumn::text("arch", 12, 0),
-    TableColumn::number("TPOT ms", 10, 0),
-    TableColumn::number("to base", 8, 1),
-    TableColumn::number("hidden", 8, 2),
-    TableColumn::number("completion", 11, 3),
-    TableColumn::text("settings", 12, 1),
-];
+/// Change of a kept variant's TPOT against the present sliders; empty while these have no answer.
+fn to_now(whatif: &WhatIf, own: &SimulatedMetrics) -> String {
+    let now = whatif.current().and_then(|answer| answer.chosen());
+    delta(own.tpot_ms, now.map(|now| now.tpot_ms))
+}
 
+/// Change of a kept variant's TPOT against the base; `-` if the base has another model or load.
+fn to_base(whatif: &WhatIf, pin: &Pin, own: &SimulatedMetrics) -> String {
+    let (spec, load) = (&pin.answer.spec, pin.answer.spec.load_label());
+    let base = whatif.base_answer.as_ref();
+    let base = base.filter(|base| base.spec.model == spec.model && base.spec.load_label() == load);
+    match base.and_then(|base| base.chosen()) {
+        None => "-".into(),
+        Some(base) => delta(own.tpot_ms, Some(base.tpot_ms)),
+    }
+}
+
+/// Mark of the kept variant that the sliders have.
+fn mark_of(whatif: &WhatIf, pin: &Pin) -> &'static str {
+    if pin.variant == whatif.variant { "▸" } else { " " }
+}
+
+fn times(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}x"))
+}
+
+/// Text of a column for a kept variant and its index.
+type KeptCell<'a> = &'a dyn Fn(usize, &Pin) -> String;
+
+/// Kept variants as a table, or the key that keeps one.
 pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     if whatif.pins.is_empty() {
         let hint =
@@ -191,60 +213,89 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
         put(buf, area, area.x + 1, area.y, &hint, cx.theme.style(Role::Dim));
         return;
     }
-    let base = whatif.base_answer.as_ref();
-    // only a variant of the same load compares with the base
-    let base_of = |pin: &WhatIfAnswer| {
-        let (own, load) = (&pin.spec, pin.spec.load_label());
-        let base = base.filter(|base| base.spec.model == own.model && base.spec.load_label() == load);
-        base.and_then(|base| base.chosen()).map(|n| n.tpot_ms)
-    };
-    let mut columns = KEPT.to_vec();
-    columns[2].title = step_ms(whatif).into();
     let of_trace = whatif.traced.is_some();
-    if of_trace {
-        columns[5].title = OVER_TRACE.into();
-    }
-    // without room for the settings, the changes are beside the architecture
-    let is_narrow = area.width < KEPT.iter().map(|column| column.width + 1).sum::<u16>();
-    if is_narrow {
-        columns[1] = TableColumn::text("variant", 20, 0).growing(20);
-        columns[2].width = 8;
-        columns.truncate(6);
-    }
-    table::draw_all(buf, area, cx.theme, &columns, whatif.pins.len(), |row, column| {
-        let pin = &whatif.pins[row];
-        let now = if pin.variant == whatif.variant { "▸" } else { " " };
-        let number =
-            |of: &dyn Fn(&SimulatedMetrics) -> String| pin.answer.chosen().map_or_else(String::new, of);
-        match column {
-            0 => format!("{now} {}", letter(row)),
-            1 if is_narrow => {
-                let own = pin.answer.spec.architecture.to_string();
-                match whatif.changes(&pin.variant, &pin.answer.profile_values) {
-                    changes if changes.is_empty() => own,
-                    changes => format!("{own}, {changes}"),
-                }
-            }
-            1 => pin.answer.spec.architecture.to_string(),
-            2 => pin.answer.chosen().map_or_else(|| "cannot run".into(), |n| digits(n.tpot_ms)),
-            3 => number(&|n| match base_of(&pin.answer) {
-                None => "-".into(),
-                base => delta(n.tpot_ms, base),
-            }),
-            4 => number(&|n| percent(n.overlap_pct)),
-            5 if of_trace => {
-                number(&|n| n.speedup.map_or("-".into(), |speedup| format!("{speedup:.2}x")))
-            }
-            5 => number(&|n| n.completion_ms.map_or("-".into(), |ms| latency(1e3 * ms))),
-            _ => {
+    let number = |pin: &Pin, of: &dyn Fn(&SimulatedMetrics) -> String| {
+        pin.answer.chosen().map_or_else(String::new, of)
+    };
+    let step_ms = TableColumn { title: step_ms(whatif).into(), ..TableColumn::number("", 10, 0) };
+    let over = if of_trace { OVER_TRACE } else { OVER_STANDARD };
+    // title and width, cell, and true if the steps of a trace have such a number
+    let columns: [(TableColumn, KeptCell<'_>, bool); 10] = [
+        (
+            TableColumn::text("kept", 4, 0),
+            &|at, pin| format!("{} {}", mark_of(whatif, pin), letter(at)),
+            true,
+        ),
+        (TableColumn::text("arch", 11, 0), &|_, pin| pin.answer.spec.architecture.to_string(), true),
+        (
+            step_ms,
+            &|_, pin| pin.answer.chosen().map_or_else(|| "cannot run".into(), |own| digits(own.tpot_ms)),
+            true,
+        ),
+        (TableColumn::number(over, 10, 0), &|_, pin| number(pin, &|own| times(own.speedup)), true),
+        (TableColumn::number("vs now", 8, 0), &|_, pin| number(pin, &|own| to_now(whatif, own)), true),
+        (
+            TableColumn::number("vs base", 8, 3),
+            &|_, pin| number(pin, &|own| to_base(whatif, pin, own)),
+            true,
+        ),
+        (
+            TableColumn::number("tok/s/GPU", 9, 1),
+            &|_, pin| number(pin, &|own| own.tokens_per_s_per_gpu.map_or("-".into(), digits)),
+            false,
+        ),
+        (
+            TableColumn::number("hidden", 7, 4),
+            &|_, pin| number(pin, &|own| percent(own.overlap_pct)),
+            true,
+        ),
+        (
+            TableColumn::number("completion", 10, 2),
+            &|_, pin| number(pin, &|own| own.completion_ms.map_or("-".into(), |ms| latency(1e3 * ms))),
+            false,
+        ),
+        (
+            TableColumn::text("settings", 14, 0),
+            &|_, pin| {
                 let spec = &pin.answer.spec;
-                let changes = whatif.changes(&pin.variant, &pin.answer.profile_values);
                 let cell = format!("tp{} {}", spec.tp, spec.load_label());
-                match changes.as_str() {
-                    "" => cell,
+                match whatif.changes(&pin.variant, &pin.answer.profile_values) {
+                    changes if changes.is_empty() => cell,
                     changes => format!("{changes}; {cell}"),
                 }
-            }
-        }
+            },
+            true,
+        ),
+    ];
+    let shown = columns.into_iter().filter(|(_, _, has_trace)| *has_trace || !of_trace);
+    let (columns, cells): (Vec<TableColumn>, Vec<KeptCell<'_>>) =
+        shown.map(|(column, cell, _)| (column, cell)).unzip();
+    table::draw_all(buf, area, cx.theme, &columns, whatif.pins.len(), |row, column| {
+        cells[column](row, &whatif.pins[row])
     });
+}
+
+/// Kept variants as a line each, the last ones if not all have room: ` kept A ladder, batch 2    9.72 ms  1.44x  +1.6 % vs now`.
+pub fn pins_in_words(buf: &mut Buffer, area: Rect, whatif: &WhatIf, theme: Theme) {
+    let above = whatif.pins.len().saturating_sub(area.height.into());
+    for (row, (at, pin)) in whatif.pins.iter().enumerate().skip(above).enumerate() {
+        let y = area.y + row as u16;
+        let numbers = pin.answer.chosen().map_or_else(
+            || "cannot run".to_owned(),
+            |own| {
+                let ms = latency(1e3 * own.tpot_ms);
+                format!("{ms:>8} {:>6} {:>7} vs now", times(own.speedup), to_now(whatif, own))
+            },
+        );
+        let architecture = &pin.answer.spec.architecture;
+        let name = match whatif.changes(&pin.variant, &pin.answer.profile_values) {
+            changes if changes.is_empty() => architecture.to_string(),
+            changes => format!("{architecture}, {changes}"),
+        };
+        let name = format!("{}kept {} {name}", mark_of(whatif, pin), letter(at));
+        let right = area.right().saturating_sub(numbers.width() as u16);
+        let room = usize::from(right.saturating_sub(area.x + 1));
+        put(buf, area, area.x, y, &without_middle(&name, room), theme.style(Role::Text));
+        put(buf, area, right, y, &numbers, theme.style(Role::Text));
+    }
 }

@@ -117,7 +117,7 @@ pub fn draw_strip(
         (Some(strip), false) => {
             format!("{label}layers {}-{}, {}", strip.layer, strip.layer + 1, ns(length))
         }
-        _ if label.is_empty() => format!("the middle step, {}", ns(length)),
+        _ if label.is_empty() => format!("the middle decode step, {}", ns(length)),
         _ => format!("{label}{}", ns(length)),
     };
     let x = put(buf, area, area.x, area.y, &what, theme.style(Role::Title));

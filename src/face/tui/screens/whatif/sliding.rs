@@ -142,15 +142,15 @@ fn offers_of(slider: Slider) -> Vec<Offer> {
     known.map(|one| Offer::new(one.to_string(), meaning_of_architecture(&one))).collect()
 }
 
-/// Range of a number, and the forms that a typed one may have.
+/// Range of a number, and the forms that a typed one may have; a share of the GPU or link has no value beyond it.
 fn range(slider: Slider, values: Option<&ProfileValues>) -> String {
     let number = |value: f64| match value.fract() == 0.0 {
         true => format!("{value}"),
         false => format::digits(value),
     };
     let [low, high] = slider.range(values).map(number);
-    let relative = if slider.option().is_none() { ", or x2, /2" } else { "" };
-    format!("; slider range {low} to {high}, or any number{relative}")
+    let beyond = if slider.is_share() { "" } else { ", or any number" };
+    format!("; slider range {low} to {high}{beyond}, or x2, /2")
 }
 
 /// Fuzzy picker of a slider's values. Text that matches none is taken as typed, such as the directory of a model.

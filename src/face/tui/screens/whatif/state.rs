@@ -55,10 +55,8 @@ pub struct WhatIf {
     pub started: u64,
     /// Kept variants: A, B, C.
     pub pins: Vec<Pin>,
-    /// Variants kept without an answer, in the previous session or in this one, until they are simulated.
-    pub waiting: Vec<WhatIfVariant>,
-    /// Waiting variants that the user kept in this session; a message follows when their answers arrive.
-    pub promised: Vec<WhatIfVariant>,
+    /// Variants kept without an answer, until they are simulated.
+    pub waiting: Vec<WaitingVariant>,
     /// Kept variants that could not be simulated in this session; saved for the next one.
     pub unanswered: Vec<WhatIfVariant>,
     /// Variants kept for other traces, and for cells while a trace is the base; they return with it.
@@ -68,6 +66,21 @@ pub struct WhatIf {
     pub lacks_strip_rows: bool,
     /// True if the frontier shows TPOT, false for completion latency.
     pub by_tpot: bool,
+}
+
+/// Kept variant whose answer is not there yet.
+#[derive(Clone, Debug)]
+pub struct WaitingVariant {
+    pub variant: WhatIfVariant,
+    /// True if the user kept it just now, so that a message follows with its answer; false if it returns from the
+    /// previous session, or with its trace.
+    pub is_new: bool,
+}
+
+impl WaitingVariant {
+    fn returning(variants: Vec<WhatIfVariant>) -> Vec<Self> {
+        variants.into_iter().map(|variant| Self { variant, is_new: false }).collect()
+    }
 }
 
 /// Changes of the sliders to a trace.
@@ -133,9 +146,9 @@ impl PersistentScreen for WhatIf {
     }
 
     fn restore(&mut self, kept: KeptWhatIf, _cx: &mut Context) {
-        let KeptWhatIf { base, base_name, variant, strip, by_tpot, pins: mut waiting, of_traces } = kept;
-        waiting.truncate(MOST_PINS);
-        let parked = of_traces;
+        let KeptWhatIf { base, base_name, variant, strip, by_tpot, mut pins, of_traces: parked } = kept;
+        pins.truncate(MOST_PINS);
+        let waiting = WaitingVariant::returning(pins);
         let (simulator, started) = (Arc::clone(&self.simulator), self.started + 1);
         let kept = Self { base, base_name, variant, strip, by_tpot, waiting, parked, ..Self::default() };
         *self = Self { simulator, started, ..kept };
@@ -218,7 +231,8 @@ impl WhatIf {
     /// All variants kept for the present base.
     fn kept_variants(&self) -> KeptVariants {
         let pins = self.pins.iter().map(|pin| &pin.variant);
-        let variants = pins.chain(&self.waiting).chain(&self.unanswered).cloned().collect();
+        let waiting = self.waiting.iter().map(|one| &one.variant);
+        let variants = pins.chain(waiting).chain(&self.unanswered).cloned().collect();
         let base = if self.traced.is_some() { self.base.clone() } else { WhatIfVariant::default() };
         KeptVariants { trace: self.trace.clone(), base, variants }
     }
@@ -254,7 +268,8 @@ impl WhatIf {
             let trace = traced.as_ref().map_or("", |(_, trace)| trace);
             let is_own = |one: &KeptVariants| one.trace == trace && one.base == base;
             let own = parked.iter().position(is_own).map(|at| parked.swap_remove(at).variants);
-            (pins, waiting, unanswered) = (Vec::new(), own.unwrap_or_default(), Vec::new());
+            waiting = WaitingVariant::returning(own.unwrap_or_default());
+            (pins, unanswered) = (Vec::new(), Vec::new());
         }
         let (traced, trace) = traced.unzip();
         *self = Self {
@@ -409,7 +424,7 @@ impl WhatIf {
         if let Some(at) = self.pins.iter().position(|pin| pin.variant == self.variant) {
             return format!("this variant is kept already, as {}", letter(at));
         }
-        if let Some(at) = self.waiting.iter().position(|variant| *variant == self.variant) {
+        if let Some(at) = self.waiting.iter().position(|one| one.variant == self.variant) {
             return kept_later(self.pins.len() + at);
         }
         if self.pins.len() + self.waiting.len() + self.unanswered.len() >= MOST_PINS {
@@ -422,8 +437,7 @@ impl WhatIf {
                 format!("kept as {}", letter(self.pins.len() - 1))
             }
             None => {
-                self.promised.push(variant.clone());
-                self.waiting.push(variant);
+                self.waiting.push(WaitingVariant { variant, is_new: true });
                 kept_later(self.pins.len() + self.waiting.len() - 1)
             }
         }

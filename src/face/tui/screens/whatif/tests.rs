@@ -626,9 +626,19 @@ fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
     driver.taps("lp");
     let shown = driver.screen();
     let header = shown.lines().nth(1).unwrap_or_default();
-    assert!(header.contains("batch 2; kept: AB  llama-3-70b"), "changes come first: {shown}");
+    assert!(header.contains("batch 2; llama-3-70b"), "changes come first: {shown}");
+    let row = |start: &str| {
+        let row = shown.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
+        row.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(row(" kept A ladder ").starts_with("kept A ladder 9.58 ms 1.35x -"), "{shown}");
+    assert!(row("▸kept B ladder, batch 2 ").ends_with("x = vs now"), "{shown}");
     driver.taps("u");
     driver.shows("undone: batch from 2 back to 1; A to B stay kept");
+    // a third one leaves no row to the first: the header names all
+    driver.taps("llp");
+    let shown = driver.screen();
+    assert!(shown.contains("; kept: ABC  ") && shown.contains("▸kept C ladder, batch 4 "), "{shown}");
 }
 
 #[test]
@@ -689,7 +699,7 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     };
     open(&mut driver, "first");
     driver.shows("[predicted from 6 of 7 decode steps of first]");
-    driver.shows(" Fastest");
+    driver.shows(" Fastest step");
     let whatif = &driver.state.whatif;
     let headline = super::notes::headline(
         whatif,
@@ -765,8 +775,8 @@ fn variants_kept_for_a_trace_return_with_it_and_across_restarts() {
 #[test]
 fn the_fastest_is_named_with_its_ties_and_header_and_headline_are_whole() {
     for (size, said) in [
-        ((60, 16), " Fastest, 1.35x standard: ladder and delayed:2 (±5 %)"),
-        ((80, 24), " Fastest, 1.35x standard: ladder and delayed:2 (tied within 5 %), 9.58 ms"),
+        ((60, 16), " Fastest TPOT, 1.35x standard: ladder and delayed:2 (±5 %)"),
+        ((80, 24), " Fastest TPOT, 1.35x standard: ladder and delayed:2 (tied within 5 %), 9.58 ms"),
         ((120, 40), ": ladder and delayed:2 (tied within 5 %), 9.58 ms; without communication 1.44x"),
     ] {
         let mut driver = on(size);
@@ -873,6 +883,10 @@ fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula(
         answer.row(&"standard".parse().unwrap()).unwrap().numbers.clone().unwrap().comm_ms
     };
     let before = comm_ms(&driver);
+    select(&mut driver, Slider::Alpha);
+    let about = notes(&driver).into_iter().find(|note| note.starts_with("AR latency: ")).unwrap();
+    let wanted = "; base: 200 us (emulated link); median all-reduce in this trace: ";
+    assert!(about.contains(wanted), "{about}");
     driver.state.whatif.change(|variant, _| variant.alpha_us = Some(100.0));
     driver.taps("jk");
     select(&mut driver, Slider::Alpha);
@@ -895,7 +909,7 @@ fn a_tie_names_ladder() {
 
 #[test]
 fn leads_within_the_error_of_an_unvalidated_cell_are_ties() {
-    for (size, said) in [((60, 16), "Fastest, "), ((120, 40), " (tied within 5 %)")] {
+    for (size, said) in [((60, 16), "Fastest TPOT, "), ((120, 40), " (tied within 5 %)")] {
         let mut driver = on(size);
         select(&mut driver, Slider::Tp);
         driver.taps("l");
@@ -958,7 +972,18 @@ fn a_kept_variant_names_what_was_changed() {
     let mut driver = on((80, 24));
     select(&mut driver, Slider::Batch);
     driver.taps("lp");
-    driver.shows("▸ A  ladder, batch 2");
+    driver.shows("▸ A  ladder");
+    driver.shows("batch 2; tp8 b2");
+    for title in ["TPOT ms", "x standard", "vs now", "tok/s/GPU", "settings"] {
+        let shown = driver.screen();
+        let titles = shown.lines().find(|line| line.starts_with("kept arch")).expect("a title");
+        assert!(titles.contains(title), "{title}: {shown}");
+    }
+    // back at the base, the variant is a slower one
+    driver.taps("0");
+    let shown = driver.screen();
+    let row = shown.lines().find(|line| line.starts_with("  A  ladder")).expect("a variant");
+    assert!(row.contains(" +"), "{shown}");
 }
 
 /// Link values that were not measured are marked, and changes stay in the header of every window.
@@ -995,7 +1020,12 @@ fn a_change_says_what_it_does_to_the_selected_architecture_and_keeps_the_cell() 
         driver.taps("jk");
         let of_ladder = |note: &String| note.contains("; ladder ") && note.contains(" ms (was 9.58)");
         assert!(notes(&driver).iter().any(of_ladder), "{:?}", notes(&driver));
-        driver.shows(" AR latency 124.5 us; ");
+        // the header explains the mark of a changed slider
+        driver.shows(if size.0 < 80 {
+            " *AR latency 124.5 us; "
+        } else {
+            " *changed: AR latency 124.5 us; "
+        });
         driver.shows("llama-3-70b");
         let shown = driver.screen();
         let row = shown.lines().find(|line| line.contains("*AR latency")).expect("a slider");
@@ -1007,6 +1037,27 @@ fn a_change_says_what_it_does_to_the_selected_architecture_and_keeps_the_cell() 
         };
         assert!(row.contains(wanted), "{shown}");
     }
+}
+
+#[test]
+fn a_gap_that_is_left_although_communication_is_hidden_is_explained() {
+    let driver = on((120, 40));
+    let wanted = "gap: ladder hides 99.6 % of its communication and is ";
+    let note = notes(&driver).into_iter().find(|note| note.starts_with(wanted)).expect("a note");
+    assert!(note.contains(" us slower than upper-bound: "), "{note}");
+    assert!(note.contains(" us kernels slowed by communication beside them"), "{note}");
+}
+
+#[test]
+fn the_header_explains_the_mark_of_the_architecture() {
+    let mut driver = on((80, 24));
+    driver.hides("*changed");
+    select(&mut driver, Slider::Architecture);
+    driver.taps("l");
+    driver.shows("*architecture");
+    driver.shows(" *changed: architecture; ");
+    driver.taps("0");
+    driver.hides("*changed");
 }
 
 #[test]
