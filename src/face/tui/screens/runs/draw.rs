@@ -13,7 +13,7 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate, TextView};
 use crate::face::tui::widgets::table::{self, TableLayout, TableRows};
-use ::table::Record;
+use ::table::{MeasureScope, Record};
 use base::text::latency;
 use lab::store::Annotations;
 use study::analysis::{RunTable, RunTableColumn};
@@ -508,22 +508,20 @@ fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)
     let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
     let head = [("status".to_owned(), status), ("cell".to_owned(), record.spec.label())];
     let sections = desk::describe(record, annotations.of(&record.run));
-    let lines_of = |section: RunSection| basis(record, &section.title).into_iter().chain(section.lines);
+    let lines_of = |section: RunSection| basis(record, &section).into_iter().chain(section.lines);
     head.into_iter().chain(sections.into_iter().flat_map(lines_of)).collect()
 }
 
 /// Line above the values of a section that names their basis: medians over the samples, or the recording of one sample,
 /// whose decode phase may be longer than the median. `None` for a section without such a basis.
-fn basis(record: &Record, title: &str) -> Option<(String, String)> {
-    let (name, basis) = title.split_once(": ")?;
-    let provenance = format!(" ({})", record.provenance);
-    let mut basis = basis.strip_suffix(&provenance).unwrap_or(basis).to_owned();
-    let Some(overlap) = record.overlap.as_ref().filter(|_| name == "Overlap") else {
-        return Some((name.to_lowercase(), basis));
+fn basis(record: &Record, section: &RunSection) -> Option<(String, String)> {
+    let scope = section.scope.filter(|_| !section.basis.is_empty())?;
+    let Some(overlap) = record.overlap.as_ref().filter(|_| scope == MeasureScope::Lanes) else {
+        return Some((section.title.to_lowercase(), section.basis.clone()));
     };
     let decode_ms = overlap.compute_ms + overlap.exposed_comm_ms + overlap.idle_ms;
-    basis += &format!(", {} as recorded", latency(decode_ms * 1e3));
-    Some(("recording".to_owned(), basis))
+    let recorded = latency(decode_ms * 1e3);
+    Some(("recording".to_owned(), format!("{}, {recorded} as recorded", section.basis)))
 }
 
 /// [`described`], wrapped; a continued value has no name.
