@@ -663,6 +663,35 @@ fn rounds_of_a_cell_are_told_apart_and_unsteady_samples_are_marked() {
     assert!(!head(&others).contains(" round"), "{}", others.screen());
 }
 
+/// Runs of standard and ladder, three rounds each; the first round of standard is three times as fast as the others.
+fn noisy_rounds() -> Vec<Record> {
+    let cell = |name: &str| spec(name, 2, P2p::On, Backend::Cpu);
+    let (standard, ladder) = (cell("standard"), cell("ladder"));
+    let lucky = rounds("standard", &standard, 2.0, 3).remove(0);
+    let slow = rounds("standard", &standard, 6.0, 3).into_iter().skip(1);
+    std::iter::once(lucky).chain(slow).chain(rounds("ladder", &ladder, 4.0, 3)).collect()
+}
+
+#[test]
+fn each_run_of_a_cell_whose_rounds_vary_widely_is_marked_whatever_is_filtered() {
+    for size in [(60, 16), (120, 40)] {
+        let mut driver = Driver::empty(size.0, size.1);
+        driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(noisy_rounds(), Vec::new())))));
+        driver.keys("3*");
+        assert_eq!(driver.screen().matches("✔!standard").count(), 3, "{}", driver.screen());
+        driver.shows("✔ ladder");
+        driver.shows("differ up to 3.6x");
+        // the luckiest round alone does not look steady
+        driver.keys("/tpot<3");
+        driver.enter();
+        assert_eq!(shown(&driver), ["standard-0"]);
+        driver.shows("✔!standard");
+        driver.keys("/arch:ladder");
+        driver.enter();
+        driver.hides("differ up to");
+    }
+}
+
 #[test]
 fn an_empty_filter_shows_an_example_until_something_is_typed() {
     for size in [(80, 24), (120, 40)] {

@@ -18,8 +18,9 @@ use base::text::latency;
 use lab::store::Annotations;
 use study::analysis::{RunTable, RunTableColumn};
 
-/// Meaning of the mark behind the status of a run.
-const UNSTEADY: &str = "~ samples vary widely";
+/// Marks behind the status of a run: its cell's rounds vary widely, or its samples.
+const NOISY: &str = "!";
+const UNSTEADY: &str = "~";
 
 /// Example that an empty filter shows while it has the focus.
 const EXAMPLE: &str = "ladder tp=8 tpot<20";
@@ -247,12 +248,28 @@ fn about_texts(
     if !runs.shared.is_empty() {
         texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
     }
-    if runs.has_unsteady {
-        // the mark is explained before details of the order
-        let explained: Vec<String> = texts.iter().map(|text| format!("{text}; {UNSTEADY}")).collect();
-        texts.splice(0..0, explained);
-    }
+    // marks are explained before details of the order
+    let legends = legends(cx, runs);
+    let explained =
+        legends.iter().flat_map(|legend| texts.iter().map(move |t| format!("{t}; {legend}")));
+    let explained: Vec<String> = explained.chain(legends.last().cloned()).collect();
+    texts.splice(0..0, explained);
     texts
+}
+
+/// Meanings of the marks that the shown runs have; then shorter. Empty without marks.
+fn legends(cx: &Context, runs: &Runs) -> Vec<String> {
+    let key = cx.key::<Runs>(Act::Group);
+    let noisy = |ratio: f64| {
+        let short = format!("{NOISY} rounds differ up to {ratio:.1}x");
+        [format!("{NOISY} noisy: rounds of one cell differ up to {ratio:.1}x ({key} pools them)"), short]
+    };
+    let unsteady = runs.has_unsteady.then(|| format!("{UNSTEADY} samples vary widely"));
+    match (runs.noise.map(noisy), unsteady) {
+        (Some(noisy), Some(unsteady)) => noisy.map(|noisy| format!("{noisy}; {unsteady}")).into(),
+        (Some(noisy), None) => noisy.into(),
+        (None, unsteady) => unsteady.into_iter().collect(),
+    }
 }
 
 fn draw_table(
@@ -319,10 +336,14 @@ fn draw_table(
     }
 }
 
-/// Mark, status, and a sign of samples that vary widely, before the first column.
+/// Mark, status, and a sign of rounds or samples that vary widely, before the first column.
 fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 3] {
     let mark = if runs.marked.contains(&record.run) { "●" } else { " " };
-    let unsteady = if state::is_unsteady(record) { "~" } else { " " };
+    let unsteady = match runs.noisy.contains_key(&record.run) {
+        true => NOISY,
+        false if state::is_unsteady(record) => UNSTEADY,
+        false => " ",
+    };
     [
         Span::styled(mark, theme.style(Role::Key)),
         Span::styled(record.status.glyph(), theme.status(record.status)),

@@ -1,6 +1,7 @@
 //! Screen 3: stored runs; filter, sort, mark, tag, compare, delete.
 
 mod beside;
+mod cells;
 mod columns;
 mod draw;
 mod edits;
@@ -250,6 +251,9 @@ impl Screen for Runs {
     fn react(&mut self, news: &News, _cx: &mut Context) {
         let News::Runs { now: runs, before } = news else { return };
         self.deleting.clear();
+        if !runs.has_runs_of(before.as_ref()) {
+            self.noisy = cells::noisy_runs(runs);
+        }
         let place = self.list.selected;
         let held = self.selected(before.as_ref()).map(|record| record.run.clone());
         self.drop_marks_of_gone(runs);

@@ -107,8 +107,12 @@ pub struct Runs {
     pub needs_setting: bool,
     /// True if some of the shown runs are rounds of one cell.
     pub needs_round: bool,
-    /// True if samples of some of the shown runs vary widely.
+    /// True if samples of some of the shown runs vary widely, though not their cell's rounds.
     pub has_unsteady: bool,
+    /// Runs (full ids) of cells whose rounds vary widely, each with the slowest round over the fastest.
+    pub noisy: HashMap<String, f64>,
+    /// Largest such ratio among the shown runs.
+    pub noise: Option<f64>,
     /// True if all shown runs are of one experiment.
     pub is_one_experiment: bool,
     /// True if the shown runs are of several experiments, or of one and of none.
@@ -295,10 +299,15 @@ impl Runs {
         let experiment = only(shown().map(|record| record.experiment.as_deref()));
         let is_bound = |record: &Record| record.spec.architecture == Architecture::UpperBound;
         let has_upper_bound = shown().any(is_bound);
-        let has_unsteady = shown().any(is_unsteady);
+        // a noisy cell has another mark
+        let is_marked = |record: &Record| is_unsteady(record) && !self.noisy.contains_key(&record.run);
+        let has_unsteady = shown().any(is_marked);
         self.is_one_experiment = experiment.is_some_and(|name| name.is_some());
         (self.has_sweeps, self.has_upper_bound) = (experiment.is_none(), has_upper_bound);
         self.has_unsteady = has_unsteady;
+        let ratio = |row: u32| self.noisy.get(&records.get(row as usize)?.run).copied();
+        let is_noisy = !self.noisy.is_empty();
+        self.noise = self.rows().filter(|_| is_noisy).filter_map(ratio).max_by(f64::total_cmp);
         (self.provenance, self.model) = (provenance, model);
         self.note_empty(table);
     }
