@@ -43,7 +43,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let rows = usize::from(area.height.saturating_sub(1));
     let runs_above = runs.lines.iter().take(runs.list.selected + 1);
     let place = (runs.lines.len() > rows)
-        .then(|| runs_above.filter(|line| matches!(line, RunListLine::Run(_))).count().max(1));
+        .then(|| runs_above.filter(|line| !matches!(line, RunListLine::Group { .. })).count().max(1));
     let more = match runs.lines.is_empty() {
         true => String::new(),
         false => table::rows_out_of_view(&runs.list, runs.lines.len(), area).unwrap_or_default(),
@@ -178,9 +178,9 @@ pub fn notes(runs: &Runs, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     let about = about_texts(cx, runs, (&stored.table, &columns, &shown)).swap_remove(0);
     let is_folded = is_cut(&about);
     let mut notes = vec![ScreenNote::new(about, is_folded)];
-    let Some(record) = runs.selected(Some(stored)) else { return notes };
+    let Some(record) = runs.described(stored) else { return notes };
     let (heading, lines) = if runs.shows_detail(body.width) {
-        let (record, annotations) = (runs.whole_of(record), &stored.annotations);
+        let annotations = &stored.annotations;
         let (lines, _, fitting) = detail_lines(record, annotations, inside(areas.details));
         let described = described(record, annotations).into_iter();
         let described = described.map(|(name, says)| format!("{name}: {says}"));
@@ -281,16 +281,12 @@ fn draw_table(
     (columns, specs): (&[RunColumn], &[table::TableColumn]),
 ) {
     let rows = TableRows { scrolled: Some(runs.scroll), ..TableRows::new(&runs.list, runs.lines.len()) };
-    table::draw(buf, area, theme, specs, rows, |row, column, width| match runs.lines[row] {
-        RunListLine::Run(row) => {
-            let mut line = cell(runs, stored, row as usize, &columns[column], width, theme);
-            if column == 0 {
-                let spans = status(runs, &stored.records[row as usize], theme);
-                line.spans.splice(0..0, spans);
-            }
-            line
+    table::draw(buf, area, theme, specs, rows, |row, column, width| {
+        let mut line = cell(runs, stored, runs.lines[row], &columns[column], width, theme);
+        if column == 0 {
+            line.spans.splice(0..0, status(runs, stored, runs.lines[row], theme));
         }
-        RunListLine::Group { .. } => text::Line::default(),
+        line
     });
     for place in table::lay_out(specs, area, Some(runs.scroll)).places {
         let column = &stored.table.columns()[columns[place.column].column];
@@ -336,17 +332,32 @@ fn draw_table(
     }
 }
 
-/// Mark, status, and a sign of rounds or samples that vary widely, before the first column.
-fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 3] {
-    let mark = if runs.marked.contains(&record.run) { "●" } else { " " };
-    let unsteady = match runs.noisy.contains_key(&record.run) {
+/// Mark, status (of a cell, whether it is folded), and a sign of rounds or samples that vary widely, before the first
+/// column.
+fn status(runs: &Runs, stored: &Snapshot, line: RunListLine, theme: Theme) -> Vec<Span<'static>> {
+    let record = |row: u32| &stored.records[row as usize];
+    let (rows, state) = match line {
+        RunListLine::Run(row) => {
+            let status = record(row).status;
+            (vec![row], Span::styled(status.glyph(), theme.status(status)))
+        }
+        RunListLine::Cell(at) => {
+            let cell = &runs.cells[at as usize];
+            let fold = if cell.is_unfolded { "▾" } else { "▸" };
+            (cell.rows.clone(), Span::styled(fold, theme.style(Role::Title)))
+        }
+        RunListLine::Group { .. } => return Vec::new(),
+    };
+    let any = |is: &dyn Fn(&Record) -> bool| rows.iter().any(|row| is(record(*row)));
+    let mark = if any(&|run| runs.marked.contains(&run.run)) { "●" } else { " " };
+    let unsteady = match any(&|run| runs.noisy.contains_key(&run.run)) {
         true => NOISY,
-        false if state::is_unsteady(record) => UNSTEADY,
+        false if any(&state::is_unsteady) => UNSTEADY,
         false => " ",
     };
-    [
+    vec![
         Span::styled(mark, theme.style(Role::Key)),
-        Span::styled(record.status.glyph(), theme.status(record.status)),
+        state,
         Span::styled(unsteady, theme.style(Role::Warn)),
     ]
 }
@@ -354,17 +365,23 @@ fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 3] {
 fn cell(
     runs: &Runs,
     stored: &Snapshot,
-    row: usize,
+    line: RunListLine,
     column: &RunColumn,
     width: u16,
     theme: Theme,
 ) -> text::Line<'static> {
-    let (record, spec) = (&stored.records[row], &stored.table.columns()[column.column]);
-    let (fitting, mut spans) = (fitting(runs, record, spec, row, width), Vec::new());
+    let Some(record) = runs.record_of(line, stored) else { return text::Line::default() };
+    let spec = &stored.table.columns()[column.column];
+    let (fitting, mut spans) = (fitting(runs, record, spec, line, width), Vec::new());
+    // a round under the line of its cell, which names the options
+    let is_round = |row: u32| runs.cells.iter().any(|cell| cell.rows.contains(&row));
     let style = match &*column.name {
         "run" => theme.style(Role::Dim),
         "status" => theme.status(record.status),
         state::PROVENANCE => theme.provenance(record.provenance),
+        "architecture" if matches!(line, RunListLine::Run(row) if is_round(row)) => {
+            theme.style(Role::Dim)
+        }
         "tags" => theme.style(Role::Key),
         _ => theme.style(Role::Text),
     };
@@ -383,9 +400,24 @@ fn cell(
     text::Line::from(spans)
 }
 
-/// Text of a cell, shortened to this width.
-fn fitting(runs: &Runs, record: &Record, column: &RunTableColumn, row: usize, width: u16) -> String {
-    let text = columns::cell_text(column, row);
+/// Text of a line in a column.
+fn text_of(runs: &Runs, line: RunListLine, column: &RunTableColumn) -> String {
+    match line {
+        RunListLine::Run(row) => columns::cell_text(column, row as usize),
+        RunListLine::Cell(at) => runs.cells[at as usize].text(column),
+        RunListLine::Group { .. } => String::new(),
+    }
+}
+
+/// Text of a line in a column, shortened to this width.
+fn fitting(
+    runs: &Runs,
+    record: &Record,
+    column: &RunTableColumn,
+    line: RunListLine,
+    width: u16,
+) -> String {
+    let text = text_of(runs, line, column);
     match &*column.field.name {
         "run" => cut_middle(&text, width),
         "architecture" => cut(&text, width.saturating_sub(state::STATUS)),
@@ -405,15 +437,17 @@ fn hidden_values<'a>(
     stored: &'a Snapshot,
     (columns, shown): (&[RunColumn], &TableLayout),
 ) -> Vec<(&'a str, String)> {
-    let Some(row) = runs.row() else { return Vec::new() };
+    let line = runs.lines.get(runs.list.selected).copied();
+    let Some((line, record)) = line.and_then(|line| Some((line, runs.record_of(line, stored)?))) else {
+        return Vec::new();
+    };
     let unseen = runs.unseen.iter().map(|column| (None, *column));
     let chosen = columns.iter().enumerate().map(|(at, column)| (Some(at), column.column));
     let hidden = |(at, column): (Option<usize>, usize)| {
         let spec = stored.table.columns().get(column)?;
-        let text = columns::cell_text(spec, row);
+        let text = text_of(runs, line, spec);
         let is_whole = |place: &table::ColumnPosition| {
-            Some(place.column) == at
-                && fitting(runs, &stored.records[row], spec, row, place.width) == text
+            Some(place.column) == at && fitting(runs, record, spec, line, place.width) == text
         };
         let is_shown = text.is_empty() || text == "-" || shown.places.iter().any(is_whole);
         (!is_shown).then(|| (columns::name(spec), text))
@@ -472,11 +506,15 @@ fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored:
         return;
     }
     let (theme, whole) = (cx.theme, cx.key::<Runs>(Act::Whole));
-    let record = runs.selected(Some(stored));
-    let title = record.map_or("details", |r| r.run.as_str());
-    let inner = frame(buf, area, title, theme);
+    let record = runs.described(stored);
+    let title = match (record, runs.selected_cell()) {
+        (Some(_), Some(cell)) => format!("{} runs pooled", cell.pooled.counted),
+        (Some(record), None) => record.run.clone(),
+        (None, _) => "details".to_owned(),
+    };
+    let inner = frame(buf, area, &title, theme);
     let Some(record) = record else { return };
-    let (lines, width, fitting) = detail_lines(runs.whole_of(record), &stored.annotations, inner);
+    let (lines, width, fitting) = detail_lines(record, &stored.annotations, inner);
     let (about, height) = (about_column(&lines, width), usize::from(inner.height));
     let place = |at: usize| {
         let (column, row) = (at / height.max(1), at % height.max(1));
@@ -620,15 +658,31 @@ impl ColumnChoice {
 }
 
 impl Runs {
-    /// Full record of a run, if it has been read.
-    fn whole_of<'a>(&'a self, record: &'a Record) -> &'a Record {
-        self.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record)
+    /// Record that the details describe: of the selected cell with pooled numbers, or the full one of the selected run, if
+    /// it has been read.
+    fn described<'a>(&'a self, stored: &'a Arc<Snapshot>) -> Option<&'a Record> {
+        if let Some(cell) = self.selected_cell() {
+            return Some(&cell.pooled.record);
+        }
+        let record = self.selected(Some(stored))?;
+        Some(self.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record))
+    }
+
+    /// Record of a line: of a cell, of the run that stands for it.
+    fn record_of<'a>(&self, line: RunListLine, stored: &'a Snapshot) -> Option<&'a Record> {
+        let row = match line {
+            RunListLine::Run(row) => row,
+            RunListLine::Cell(at) => self.cells.get(at as usize)?.row,
+            RunListLine::Group { .. } => return None,
+        };
+        stored.records.get(row as usize)
     }
 
     /// Opens all details of the selected run as a text that scrolls, below the reason why it has no timeline.
     pub(super) fn show_whole(&self, no_timeline: Option<String>, cx: &mut Context) {
-        if let Some(record) = self.selected(cx.stored.as_ref()) {
-            Self::show_record(self.whole_of(record).clone(), no_timeline, cx);
+        let stored = cx.stored.clone();
+        if let Some(record) = stored.as_ref().and_then(|stored| self.described(stored)) {
+            Self::show_record(record.clone(), no_timeline, cx);
         }
     }
 
