@@ -646,7 +646,8 @@ fn rounds_of_a_cell_are_told_apart_and_unsteady_samples_are_marked() {
     let mut driver = Driver::empty(60, 16);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all.clone(), Vec::new())))));
     driver.keys("3*");
-    assert!(head(&driver).contains(" round"), "{}", driver.screen());
+    // screens of a sweep count rounds from 1, filters and files from 0
+    assert!(head(&driver).contains(" round from 0"), "{}", driver.screen());
     driver.hides("~");
     // one of the samples stalls
     let mut samples = all[1].samples.to_vec();

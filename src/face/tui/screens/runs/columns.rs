@@ -45,7 +45,7 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
         let title = match title(runs, spec) {
             // the direction is behind it
             whole if whole.width() > least.into() && is_marked_behind(runs, spec) => {
-                self::name(spec).to_owned()
+                head(runs, spec).to_owned()
             }
             whole => whole,
         };
@@ -144,9 +144,18 @@ pub fn name(column: &RunTableColumn) -> &str {
     }
 }
 
+/// Head of a column: its name, which says of rounds that they are counted from 0, as in filters and files.
+fn head<'a>(runs: &Runs, column: &'a RunTableColumn) -> &'a str {
+    match &*column.field.name {
+        ROUND if shows_cells(runs) => "rounds (from 0)",
+        ROUND => "round from 0",
+        _ => name(column),
+    }
+}
+
 /// Title of a column, with its direction and, among several sort columns, its rank.
 fn title(runs: &Runs, column: &RunTableColumn) -> String {
-    let title = name(column);
+    let title = head(runs, column);
     let order = runs.marked_order();
     let Some(key) = order.iter().position(|(key, _)| *key == column.field.name) else {
         return title.to_owned();
@@ -162,7 +171,7 @@ fn is_marked_behind(runs: &Runs, column: &RunTableColumn) -> bool {
 }
 
 fn title_width(runs: &Runs, column: &RunTableColumn) -> usize {
-    if is_marked_behind(runs, column) { name(column).width() } else { title(runs, column).width() }
+    if is_marked_behind(runs, column) { head(runs, column).width() } else { title(runs, column).width() }
 }
 
 /// Direction of a sorted column whose title has no room for it.
