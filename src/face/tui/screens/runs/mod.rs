@@ -192,7 +192,10 @@ impl Screen for Runs {
     fn input(&mut self, input: ScreenInput<'_>, cx: &mut Context) -> bool {
         match input {
             ScreenInput::Mouse(body, event) => return self.point(body, event, cx),
-            ScreenInput::Narrow => self.rearrange(cx),
+            ScreenInput::Narrow => {
+                self.follow_scope();
+                self.rearrange(cx);
+            }
             ScreenInput::Close => self.close(cx),
             _ => return false,
         }

@@ -146,6 +146,22 @@ impl Runs {
         (has_bound || is_default && self.orders_sweeps()).then(|| words.to_owned())
     }
 
+    /// Takes up the order of the experiment in scope: the one left there in this session, else that in which the screen
+    /// opens. The first scope of a session keeps the saved order.
+    pub(super) fn follow_scope(&mut self) {
+        if self.filter.scope.is_none() {
+            return;
+        }
+        let scope = self.filter.experiment().map(str::to_owned);
+        let Some(left) = self.arranged_for.replace(scope.clone()).filter(|left| *left != scope) else {
+            return;
+        };
+        let (sort, grouped) = self.orders.remove(&scope).unwrap_or_default();
+        let sort = std::mem::replace(&mut self.sort, sort);
+        self.orders.insert(left, (sort, std::mem::replace(&mut self.grouped, grouped)));
+        self.ungrouped = None;
+    }
+
     /// Sorts anew: the cursor goes to the first run, which is what one sorts for.
     pub fn sort_anew(&mut self, cx: &Context, sort: impl FnOnce(&mut Self)) {
         if self.leave_order(cx, sort) {

@@ -92,6 +92,10 @@ pub struct Runs {
     pub out_of_scope: usize,
     pub list: List,
     pub sort: SortOrder,
+    /// Experiment that the list is arranged for, `None` for all runs; nothing before the scope is known.
+    pub arranged_for: Option<Option<String>>,
+    /// Order and grouping of the other experiments of this session, and of all runs (`None`).
+    pub orders: HashMap<Option<String>, (SortOrder, bool)>,
     /// Run that had the cursor when an order was left, for the return to it.
     pub cursors: HashMap<SortOrder, String>,
     /// Shown columns, by name, in order; empty until rows are arranged.
