@@ -3,6 +3,7 @@
 mod beside;
 mod cells;
 mod columns;
+mod details;
 mod draw;
 mod edits;
 mod order;
