@@ -6,18 +6,32 @@ use serde_json::{Number, Value};
 use base::text::{binary_size, counted, digits, latency, si};
 use lab::store::Annotation;
 use machine::hardware::CostSource;
-use table::{MEASURES, Measure, MeasureScope, Record, Status, is_unsteady};
+use table::{MEASURES, Measure, MeasureScope, Provenance, Record, Status, is_unsteady};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunSection {
     /// Empty for the lines that identify the run.
-    pub title: String,
+    pub title: &'static str,
+    /// Subject of the measures that the section lists; `None` if it lists none.
+    pub scope: Option<MeasureScope>,
+    /// Basis of the measures: the samples, the recorded sample, the evaluation. Empty if unknown.
+    pub basis: String,
+    /// Provenance of numbers that the run itself yields.
+    pub provenance: Option<Provenance>,
     pub lines: Vec<(String, String)>,
 }
 
 impl RunSection {
-    fn new(title: impl Into<String>) -> Self {
-        Self { title: title.into(), lines: Vec::new() }
+    fn new(title: &'static str) -> Self {
+        Self { title, ..Self::default() }
+    }
+
+    /// Title with the basis: `Metrics: medians over 8 samples (simulated)`.
+    pub fn heading(&self) -> String {
+        let basis = if self.scope.is_some() { format!(": {}", self.basis) } else { String::new() };
+        let provenance =
+            self.provenance.map_or_else(String::new, |provenance| format!(" ({provenance})"));
+        format!("{}{basis}{provenance}", self.title)
     }
 
     fn line(&mut self, about: &str, says: impl Into<String>) {
@@ -126,24 +140,29 @@ fn stored_section(record: &Record) -> RunSection {
 }
 
 fn measures_section(record: &Record, scope: MeasureScope) -> RunSection {
-    let (provenance, metrics) = (record.provenance, record.metrics.as_ref());
-    let mut section = RunSection::new(match scope {
+    let metrics = record.metrics.as_ref();
+    let (title, basis) = match scope {
         MeasureScope::Run => {
             let samples = counted(metrics.map_or(0, |m| m.samples as usize), "sample");
             let has_intervals = metrics.is_some_and(|m| m.tokens_per_s_ci95.is_some());
             let intervals = if has_intervals { " [95 % interval]" } else { "" };
-            format!("Metrics: medians{intervals} over {samples} ({provenance})")
+            ("Metrics", format!("medians{intervals} over {samples}"))
         }
         MeasureScope::Quality => {
             let about = record.quality.as_ref().map(|quality| quality.full_basis());
-            format!("Quality: {}", about.unwrap_or_default())
+            ("Quality", about.unwrap_or_default())
         }
         MeasureScope::Training => {
             let about = record.training.as_ref().map(|training| training.basis());
-            format!("Training: {}", about.unwrap_or_default())
+            ("Training", about.unwrap_or_default())
         }
-        _ => format!("Overlap: decode phase of one sample, mean over ranks ({provenance})"),
-    });
+        MeasureScope::Lanes | MeasureScope::Runs => {
+            ("Overlap", "decode phase of one sample, mean over ranks".to_owned())
+        }
+    };
+    let is_timed = matches!(scope, MeasureScope::Run | MeasureScope::Lanes);
+    let provenance = is_timed.then_some(record.provenance);
+    let mut section = RunSection { scope: Some(scope), basis, provenance, ..RunSection::new(title) };
     // the options say how many samples there are
     let shown = |measure: &&Measure| measure.scope == scope && measure.name != "samples_done";
     for measure in MEASURES.iter().filter(shown) {

@@ -96,11 +96,11 @@ pub fn text(record: &Record, store: &Store) -> String {
         _ => format!("{} {}  {label}  [{}]\n", record.status.glyph(), record.run, record.provenance),
     };
     for section in desk::describe(record, store.annotations().of(&record.run)) {
-        let width = if matches!(section.title.as_str(), "" | "Stored") { 14 } else { 32 };
-        match section.title.as_str() {
+        let width = if matches!(section.title, "" | "Stored") { 14 } else { 32 };
+        match section.title {
             "" => {}
             "Environment" => continue,
-            title => text += &format!("\n{title}\n"),
+            _ => text += &format!("\n{}\n", section.heading()),
         }
         for (about, says) in section.lines {
             text += &output::wrapped(&format!("  {about:<width$}"), &says, width + 2);

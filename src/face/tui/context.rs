@@ -149,7 +149,7 @@ pub enum Request {
 #[derive(Clone, Debug)]
 pub struct SelectedRun {
     pub spec: Spec,
-    /// Full run id.
+    /// Full run id; the cell's label if it has no run.
     pub run: String,
 }
 

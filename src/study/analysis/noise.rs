@@ -86,15 +86,8 @@ pub struct WideRounds {
 }
 
 impl WideRounds {
-    /// Range as text: `21.00 to 39.00 ms per step on average`. TPOT, a median of steps, can vary less.
-    pub fn words(&self) -> String {
-        format!("{:.2} to {:.2} ms per step on average", self.least_ms, self.most_ms)
-    }
-}
-
-/// Cells whose rounds vary widely, the widest first.
-pub fn wide_rounds(records: &[Record]) -> Vec<WideRounds> {
-    let spreads = CellRuns::group(records).into_iter().filter_map(|cell| {
+    /// Range of a cell's rounds; `None` if they vary less.
+    pub fn of_cell(cell: &CellRuns<'_>) -> Option<Self> {
         let spec = cell.ok().next()?.spec.clone();
         let steps = spec.output_tokens.saturating_sub(1).max(1);
         let mut rounds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
@@ -104,11 +97,26 @@ pub fn wide_rounds(records: &[Record]) -> Vec<WideRounds> {
         }
         let middles = rounds.values().filter_map(|decode_ms| median(decode_ms));
         let [least_ms, most_ms] = extent(middles.map(|middle| middle / f64::from(steps)))?;
-        (least_ms > 0.0).then_some(WideRounds { spec, least_ms, most_ms })
-    });
-    let ratio = |wide: &WideRounds| wide.most_ms / wide.least_ms;
-    let mut wide: Vec<WideRounds> = spreads.filter(|spread| ratio(spread) >= WIDE).collect();
-    wide.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
+        let wide = Self { spec, least_ms, most_ms };
+        (least_ms > 0.0 && wide.ratio() >= WIDE).then_some(wide)
+    }
+
+    /// Slowest round over the fastest.
+    pub fn ratio(&self) -> f64 {
+        self.most_ms / self.least_ms
+    }
+
+    /// Range as text: `21.00 to 39.00 ms per step on average`. TPOT, a median of steps, can vary less.
+    pub fn words(&self) -> String {
+        format!("{:.2} to {:.2} ms per step on average", self.least_ms, self.most_ms)
+    }
+}
+
+/// Cells whose rounds vary widely, the widest first.
+pub fn wide_rounds(records: &[Record]) -> Vec<WideRounds> {
+    let mut wide: Vec<WideRounds> =
+        CellRuns::group(records).iter().filter_map(WideRounds::of_cell).collect();
+    wide.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()));
     wide
 }
 

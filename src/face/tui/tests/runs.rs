@@ -646,7 +646,8 @@ fn rounds_of_a_cell_are_told_apart_and_unsteady_samples_are_marked() {
     let mut driver = Driver::empty(60, 16);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all.clone(), Vec::new())))));
     driver.keys("3*");
-    assert!(head(&driver).contains(" round"), "{}", driver.screen());
+    // screens of a sweep count rounds from 1, filters and files from 0
+    assert!(head(&driver).contains(" round from 0"), "{}", driver.screen());
     driver.hides("~");
     // one of the samples stalls
     let mut samples = all[1].samples.to_vec();
@@ -661,6 +662,94 @@ fn rounds_of_a_cell_are_told_apart_and_unsteady_samples_are_marked() {
     others.send(Message::Runs(Ok(Arc::new(Snapshot::new(others_runs, Vec::new())))));
     others.keys("3*");
     assert!(!head(&others).contains(" round"), "{}", others.screen());
+}
+
+/// Runs of standard and ladder, three rounds each; the first round of standard is three times as fast as the others.
+fn noisy_rounds() -> Vec<Record> {
+    let cell = |name: &str| spec(name, 2, P2p::On, Backend::Cpu);
+    let (standard, ladder) = (cell("standard"), cell("ladder"));
+    let lucky = rounds("standard", &standard, 2.0, 3).remove(0);
+    let slow = rounds("standard", &standard, 6.0, 3).into_iter().skip(1);
+    std::iter::once(lucky).chain(slow).chain(rounds("ladder", &ladder, 4.0, 3)).collect()
+}
+
+#[test]
+fn each_run_of_a_cell_whose_rounds_vary_widely_is_marked_whatever_is_filtered() {
+    for size in [(60, 16), (120, 40)] {
+        let mut driver = Driver::empty(size.0, size.1);
+        driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(noisy_rounds(), Vec::new())))));
+        driver.keys("3*");
+        assert_eq!(driver.screen().matches("✔!standard").count(), 3, "{}", driver.screen());
+        driver.shows("✔ ladder");
+        driver.shows("differ up to 3.6x");
+        // the luckiest round alone does not look steady
+        driver.keys("/tpot<3");
+        driver.enter();
+        assert_eq!(shown(&driver), ["standard-0"]);
+        driver.shows("✔!standard");
+        driver.keys("/arch:ladder");
+        driver.enter();
+        driver.hides("differ up to");
+    }
+}
+
+#[test]
+fn rounds_are_pooled_to_one_row_per_cell_that_unfolds() {
+    let mut driver = Driver::empty(120, 40);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(noisy_rounds(), Vec::new())))));
+    driver.keys("3*");
+    let line = |driver: &Driver, text: &str| {
+        let screen = driver.screen();
+        screen.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{screen}")).to_owned()
+    };
+    assert_eq!(selected(&driver).as_deref(), Some("standard-0"), "the luckiest round is first");
+    driver.keys("g");
+    driver.shows("one row per cell: Enter shows its rounds, g shows single runs");
+    // the same numbers as in the comparison of the cells
+    let pooled = table::aggregate(&noisy_rounds());
+    let tpot = |at: usize| pooled[at].metrics.as_ref().unwrap().tpot_ms.p50;
+    let shown_tpot = base::text::digits(tpot(0));
+    let standard = line(&driver, "▸!standard");
+    assert!(standard.contains(&format!(" {shown_tpot} [")), "{standard}");
+    assert!(standard.contains("3, 2.00 to 7.20 ms"), "{standard}");
+    let ladder = line(&driver, "▸ ladder");
+    assert!(ladder.contains("3, 4.00 to 4.80 ms"), "{ladder}");
+    // by the median of the cell, not by its best round
+    assert!(tpot(1) < tpot(0));
+    assert_eq!(shown(&driver)[..3], ["ladder-0", "ladder-1", "ladder-2"]);
+    assert_eq!((driver.state.runs.lines.len(), shown(&driver).len()), (2, 6));
+    driver.press(KeyCode::Home);
+    driver.shows("Enter rounds");
+    driver.enter();
+    driver.shows("▾ ladder");
+    driver.shows(" ✔ ladder");
+    assert_eq!((driver.state.runs.lines.len(), shown(&driver).len()), (5, 6));
+    driver.keys("j");
+    driver.shows("Enter timeline");
+    driver.keys("k");
+    driver.enter();
+    assert_eq!(driver.state.runs.lines.len(), 2);
+    // all rounds of a cell are marked together, and two cells are compared
+    driver.keys(" j ");
+    driver.shows("6 marked");
+    let effects = driver.keys("c");
+    perform(&mut driver, effects);
+    driver.shows("tokens/s over all rounds of both cells");
+    driver.press(KeyCode::Esc);
+    // an order by an option groups by that option
+    driver.keys("g");
+    driver.state.runs.sort_by("architecture", table::Unit::Text);
+    driver.keys("g");
+    driver.shows("── arch ladder ── 3 runs");
+}
+
+#[test]
+fn pooled_rounds_fit_the_smallest_window() {
+    let mut driver = Driver::empty(60, 16);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(noisy_rounds(), Vec::new())))));
+    driver.keys("3*g");
+    driver.shows("3, 2.00 to 7.20 ms");
+    driver.shows("▸!standard");
 }
 
 #[test]

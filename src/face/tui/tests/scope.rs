@@ -280,6 +280,30 @@ fn a_filter_that_stays_for_another_experiment_is_named_with_the_key_that_clears_
 }
 
 #[test]
+fn each_experiment_opens_in_its_own_order() {
+    let mut driver = of_experiments();
+    driver.taps("13s");
+    let sorted = driver.state.runs.sort.clone();
+    assert!(!sorted.is_empty());
+    driver.taps("1");
+    driver.tap(KeyCode::Down);
+    driver.taps("3");
+    driver.shows("[two]");
+    assert!(driver.state.runs.sort.is_empty(), "{:?}", driver.state.runs.sort);
+    driver.taps("*");
+    driver.shows("[all runs]");
+    assert!(driver.state.runs.sort.is_empty());
+    // the order left there, which is undone there
+    driver.taps("1");
+    driver.tap(KeyCode::Up);
+    driver.taps("3");
+    driver.shows("[one]");
+    assert_eq!(driver.state.runs.sort, sorted);
+    driver.taps("u");
+    assert!(driver.state.runs.sort.is_empty());
+}
+
+#[test]
 fn the_next_session_has_the_scope_of_the_last_one() {
     let mut driver = of_experiments();
     driver.taps("1");

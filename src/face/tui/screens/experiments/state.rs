@@ -303,7 +303,7 @@ impl Experiments {
             let is_ladder = matches!(cell.spec.architecture, Architecture::Ladder(_));
             (!runs, !is_ladder, Reverse(cell.spec.tp))
         })?;
-        Some(SelectedRun { spec: cell.spec.clone(), run: format!("of {}", entry.name) })
+        Some(SelectedRun { spec: cell.spec.clone(), run: cell.spec.label() })
     }
 
     pub fn len(&self) -> usize {

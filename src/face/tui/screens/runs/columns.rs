@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::cells::RunListCell;
 use super::order::arrow;
 use super::state::{
     COLUMNS, EXPOSED, HIDDEN, MODEL, PINNED, PROVENANCE, ROUND, Runs, SETTING, SHARED, STATUS, TPOT,
@@ -44,14 +45,14 @@ pub fn columns(runs: &Runs, table: &RunTable, width: u16) -> (Vec<RunColumn>, Ve
         let title = match title(runs, spec) {
             // the direction is behind it
             whole if whole.width() > least.into() && is_marked_behind(runs, spec) => {
-                self::name(spec).to_owned()
+                head(runs, spec).to_owned()
             }
             whole => whole,
         };
         let spec = table::TableColumn {
             title: format!("{}{title}", " ".repeat(before.into())).into(),
             width: before + least,
-            right: spec.field.unit.is_number(),
+            right: spec.field.unit.is_number() && !(name == ROUND && shows_cells(runs)),
             spare: u8::from(at >= pinned),
             grows: if name == PROVENANCE && width < runs.needed.min(WHOLE) { 0 } else { most - least },
         };
@@ -98,7 +99,7 @@ fn pin(
     };
     let tells_apart = |at: &usize| {
         let name = columns[*at].name.as_str();
-        let is_round = name == ROUND && runs.needs_round;
+        let is_round = name == ROUND && shows_round(runs);
         let is_known = SHARED.contains(&name) || VARIED.contains(&name) || name == SETTING || is_round;
         is_known && !runs.empty.contains(name)
     };
@@ -143,9 +144,18 @@ pub fn name(column: &RunTableColumn) -> &str {
     }
 }
 
+/// Head of a column: its name, which says of rounds that they are counted from 0, as in filters and files.
+fn head<'a>(runs: &Runs, column: &'a RunTableColumn) -> &'a str {
+    match &*column.field.name {
+        ROUND if shows_cells(runs) => "rounds (from 0)",
+        ROUND => "round from 0",
+        _ => name(column),
+    }
+}
+
 /// Title of a column, with its direction and, among several sort columns, its rank.
 fn title(runs: &Runs, column: &RunTableColumn) -> String {
-    let title = name(column);
+    let title = head(runs, column);
     let order = runs.marked_order();
     let Some(key) = order.iter().position(|(key, _)| *key == column.field.name) else {
         return title.to_owned();
@@ -161,7 +171,7 @@ fn is_marked_behind(runs: &Runs, column: &RunTableColumn) -> bool {
 }
 
 fn title_width(runs: &Runs, column: &RunTableColumn) -> usize {
-    if is_marked_behind(runs, column) { name(column).width() } else { title(runs, column).width() }
+    if is_marked_behind(runs, column) { head(runs, column).width() } else { title(runs, column).width() }
 }
 
 /// Direction of a sorted column whose title has no room for it.
@@ -197,11 +207,21 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
             names.push(name.clone());
         }
     }
-    if runs.needs_round && !names.iter().any(|name| name == ROUND) {
-        let at = names.iter().position(|name| name == "run").unwrap_or(names.len());
+    if shows_round(runs) && !names.iter().any(|name| name == ROUND) {
+        let before = if shows_cells(runs) { "tokens_per_s_per_gpu" } else { "run" };
+        let at = names.iter().position(|name| name == before).unwrap_or(names.len());
         names.insert(at, ROUND.to_owned());
     }
     names.into_iter().filter(move |name| says(&name)).filter_map(|name| Some((table.find(&name)?, name)))
+}
+
+/// True if a column tells rounds apart, or names those of a cell.
+fn shows_round(runs: &Runs) -> bool {
+    runs.needs_round || shows_cells(runs)
+}
+
+fn shows_cells(runs: &Runs) -> bool {
+    !runs.cells.is_empty()
 }
 
 /// Total width that all columns need uncut.
@@ -218,6 +238,16 @@ pub fn longest(runs: &Runs, column: &RunTableColumn) -> usize {
 /// Minimum and maximum useful width of a column with a title of this width.
 fn widths(runs: &Runs, column: &RunTableColumn, title: usize) -> (u16, u16) {
     let number = |width: usize| (width.max(title) as u16, width.max(title) as u16);
+    let of_cells =
+        |text: fn(&RunListCell) -> &String| runs.cells.iter().map(|cell| text(cell).width()).max();
+    let pooled = match &*column.field.name {
+        ROUND => of_cells(|cell| &cell.rounds),
+        TPOT => of_cells(|cell| &cell.tpot),
+        _ => None,
+    };
+    if let Some(width) = pooled {
+        return number(width.max(7));
+    }
     let longest = longest(runs, column);
     match column.field.unit {
         Unit::Text | Unit::Words | Unit::Names => {

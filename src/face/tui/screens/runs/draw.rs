@@ -1,25 +1,23 @@
 //! Drawing of screen 3, the stored runs.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use ratatui::text::{self, Span};
 
 use super::columns::{self, RunColumn};
+use super::details::{described, detail_lines, draw_details};
 use super::state::{self, COLUMNS, PINNED, RunListLine, Runs};
 use super::{Act, RunAreas};
-use crate::desk::{self, RunSection};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate, TextView};
+use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate};
 use crate::face::tui::widgets::table::{self, TableLayout, TableRows};
 use ::table::Record;
-use base::text::latency;
-use lab::store::Annotations;
 use study::analysis::{RunTable, RunTableColumn};
 
-/// Meaning of the mark behind the status of a run.
-const UNSTEADY: &str = "~ samples vary widely";
+/// Marks behind the status of a run: its cell's rounds vary widely, or its samples.
+const NOISY: &str = "!";
+const UNSTEADY: &str = "~";
 
 /// Example that an empty filter shows while it has the focus.
 const EXAMPLE: &str = "ladder tp=8 tpot<20";
@@ -42,7 +40,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let rows = usize::from(area.height.saturating_sub(1));
     let runs_above = runs.lines.iter().take(runs.list.selected + 1);
     let place = (runs.lines.len() > rows)
-        .then(|| runs_above.filter(|line| matches!(line, RunListLine::Run(_))).count().max(1));
+        .then(|| runs_above.filter(|line| !matches!(line, RunListLine::Group { .. })).count().max(1));
     let more = match runs.lines.is_empty() {
         true => String::new(),
         false => table::rows_out_of_view(&runs.list, runs.lines.len(), area).unwrap_or_default(),
@@ -177,9 +175,9 @@ pub fn notes(runs: &Runs, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     let about = about_texts(cx, runs, (&stored.table, &columns, &shown)).swap_remove(0);
     let is_folded = is_cut(&about);
     let mut notes = vec![ScreenNote::new(about, is_folded)];
-    let Some(record) = runs.selected(Some(stored)) else { return notes };
+    let Some(record) = runs.described(stored) else { return notes };
     let (heading, lines) = if runs.shows_detail(body.width) {
-        let (record, annotations) = (runs.whole_of(record), &stored.annotations);
+        let annotations = &stored.annotations;
         let (lines, _, fitting) = detail_lines(record, annotations, inside(areas.details));
         let described = described(record, annotations).into_iter();
         let described = described.map(|(name, says)| format!("{name}: {says}"));
@@ -247,12 +245,28 @@ fn about_texts(
     if !runs.shared.is_empty() {
         texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
     }
-    if runs.has_unsteady {
-        // the mark is explained before details of the order
-        let explained: Vec<String> = texts.iter().map(|text| format!("{text}; {UNSTEADY}")).collect();
-        texts.splice(0..0, explained);
-    }
+    // marks are explained before details of the order
+    let legends = legends(cx, runs);
+    let explained =
+        legends.iter().flat_map(|legend| texts.iter().map(move |t| format!("{t}; {legend}")));
+    let explained: Vec<String> = explained.chain(legends.last().cloned()).collect();
+    texts.splice(0..0, explained);
     texts
+}
+
+/// Meanings of the marks that the shown runs have; then shorter. Empty without marks.
+fn legends(cx: &Context, runs: &Runs) -> Vec<String> {
+    let key = cx.key::<Runs>(Act::Group);
+    let noisy = |ratio: f64| {
+        let short = format!("{NOISY} rounds differ up to {ratio:.1}x");
+        [format!("{NOISY} noisy: rounds of one cell differ up to {ratio:.1}x ({key} pools them)"), short]
+    };
+    let unsteady = runs.has_unsteady.then(|| format!("{UNSTEADY} samples vary widely"));
+    match (runs.noise.map(noisy), unsteady) {
+        (Some(noisy), Some(unsteady)) => noisy.map(|noisy| format!("{noisy}; {unsteady}")).into(),
+        (Some(noisy), None) => noisy.into(),
+        (None, unsteady) => unsteady.into_iter().collect(),
+    }
 }
 
 fn draw_table(
@@ -264,16 +278,12 @@ fn draw_table(
     (columns, specs): (&[RunColumn], &[table::TableColumn]),
 ) {
     let rows = TableRows { scrolled: Some(runs.scroll), ..TableRows::new(&runs.list, runs.lines.len()) };
-    table::draw(buf, area, theme, specs, rows, |row, column, width| match runs.lines[row] {
-        RunListLine::Run(row) => {
-            let mut line = cell(runs, stored, row as usize, &columns[column], width, theme);
-            if column == 0 {
-                let spans = status(runs, &stored.records[row as usize], theme);
-                line.spans.splice(0..0, spans);
-            }
-            line
+    table::draw(buf, area, theme, specs, rows, |row, column, width| {
+        let mut line = cell(runs, stored, runs.lines[row], &columns[column], width, theme);
+        if column == 0 {
+            line.spans.splice(0..0, status(runs, stored, runs.lines[row], theme));
         }
-        RunListLine::Group { .. } => text::Line::default(),
+        line
     });
     for place in table::lay_out(specs, area, Some(runs.scroll)).places {
         let column = &stored.table.columns()[columns[place.column].column];
@@ -319,13 +329,32 @@ fn draw_table(
     }
 }
 
-/// Mark, status, and a sign of samples that vary widely, before the first column.
-fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 3] {
-    let mark = if runs.marked.contains(&record.run) { "●" } else { " " };
-    let unsteady = if state::is_unsteady(record) { "~" } else { " " };
-    [
+/// Mark, status (of a cell, whether it is folded), and a sign of rounds or samples that vary widely, before the first
+/// column.
+fn status(runs: &Runs, stored: &Snapshot, line: RunListLine, theme: Theme) -> Vec<Span<'static>> {
+    let record = |row: u32| &stored.records[row as usize];
+    let (rows, state) = match line {
+        RunListLine::Run(row) => {
+            let status = record(row).status;
+            (vec![row], Span::styled(status.glyph(), theme.status(status)))
+        }
+        RunListLine::Cell(at) => {
+            let cell = &runs.cells[at as usize];
+            let fold = if cell.is_unfolded { "▾" } else { "▸" };
+            (cell.rows.clone(), Span::styled(fold, theme.style(Role::Title)))
+        }
+        RunListLine::Group { .. } => return Vec::new(),
+    };
+    let any = |is: &dyn Fn(&Record) -> bool| rows.iter().any(|row| is(record(*row)));
+    let mark = if any(&|run| runs.marked.contains(&run.run)) { "●" } else { " " };
+    let unsteady = match any(&|run| runs.noisy.contains_key(&run.run)) {
+        true => NOISY,
+        false if any(&state::is_unsteady) => UNSTEADY,
+        false => " ",
+    };
+    vec![
         Span::styled(mark, theme.style(Role::Key)),
-        Span::styled(record.status.glyph(), theme.status(record.status)),
+        state,
         Span::styled(unsteady, theme.style(Role::Warn)),
     ]
 }
@@ -333,17 +362,23 @@ fn status(runs: &Runs, record: &Record, theme: Theme) -> [Span<'static>; 3] {
 fn cell(
     runs: &Runs,
     stored: &Snapshot,
-    row: usize,
+    line: RunListLine,
     column: &RunColumn,
     width: u16,
     theme: Theme,
 ) -> text::Line<'static> {
-    let (record, spec) = (&stored.records[row], &stored.table.columns()[column.column]);
-    let (fitting, mut spans) = (fitting(runs, record, spec, row, width), Vec::new());
+    let Some(record) = runs.record_of(line, stored) else { return text::Line::default() };
+    let spec = &stored.table.columns()[column.column];
+    let (fitting, mut spans) = (fitting(runs, record, spec, line, width), Vec::new());
+    // a round under the line of its cell, which names the options
+    let is_round = |row: u32| runs.cells.iter().any(|cell| cell.rows.contains(&row));
     let style = match &*column.name {
         "run" => theme.style(Role::Dim),
         "status" => theme.status(record.status),
         state::PROVENANCE => theme.provenance(record.provenance),
+        "architecture" if matches!(line, RunListLine::Run(row) if is_round(row)) => {
+            theme.style(Role::Dim)
+        }
         "tags" => theme.style(Role::Key),
         _ => theme.style(Role::Text),
     };
@@ -362,9 +397,24 @@ fn cell(
     text::Line::from(spans)
 }
 
-/// Text of a cell, shortened to this width.
-fn fitting(runs: &Runs, record: &Record, column: &RunTableColumn, row: usize, width: u16) -> String {
-    let text = columns::cell_text(column, row);
+/// Text of a line in a column.
+fn text_of(runs: &Runs, line: RunListLine, column: &RunTableColumn) -> String {
+    match line {
+        RunListLine::Run(row) => columns::cell_text(column, row as usize),
+        RunListLine::Cell(at) => runs.cells[at as usize].text(column),
+        RunListLine::Group { .. } => String::new(),
+    }
+}
+
+/// Text of a line in a column, shortened to this width.
+fn fitting(
+    runs: &Runs,
+    record: &Record,
+    column: &RunTableColumn,
+    line: RunListLine,
+    width: u16,
+) -> String {
+    let text = text_of(runs, line, column);
     match &*column.field.name {
         "run" => cut_middle(&text, width),
         "architecture" => cut(&text, width.saturating_sub(state::STATUS)),
@@ -384,15 +434,17 @@ fn hidden_values<'a>(
     stored: &'a Snapshot,
     (columns, shown): (&[RunColumn], &TableLayout),
 ) -> Vec<(&'a str, String)> {
-    let Some(row) = runs.row() else { return Vec::new() };
+    let line = runs.lines.get(runs.list.selected).copied();
+    let Some((line, record)) = line.and_then(|line| Some((line, runs.record_of(line, stored)?))) else {
+        return Vec::new();
+    };
     let unseen = runs.unseen.iter().map(|column| (None, *column));
     let chosen = columns.iter().enumerate().map(|(at, column)| (Some(at), column.column));
     let hidden = |(at, column): (Option<usize>, usize)| {
         let spec = stored.table.columns().get(column)?;
-        let text = columns::cell_text(spec, row);
+        let text = text_of(runs, line, spec);
         let is_whole = |place: &table::ColumnPosition| {
-            Some(place.column) == at
-                && fitting(runs, &stored.records[row], spec, row, place.width) == text
+            Some(place.column) == at && fitting(runs, record, spec, line, place.width) == text
         };
         let is_shown = text.is_empty() || text == "-" || shown.places.iter().any(is_whole);
         (!is_shown).then(|| (columns::name(spec), text))
@@ -444,101 +496,6 @@ pub(super) fn cut_middle(id: &str, width: u16) -> String {
     let begin: String = id.chars().take(width - END - 1).collect();
     let end: String = id.chars().skip(letters - END).collect();
     format!("{begin}…{end}")
-}
-
-fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored: &Arc<Snapshot>) {
-    if area.is_empty() {
-        return;
-    }
-    let (theme, whole) = (cx.theme, cx.key::<Runs>(Act::Whole));
-    let record = runs.selected(Some(stored));
-    let title = record.map_or("details", |r| r.run.as_str());
-    let inner = frame(buf, area, title, theme);
-    let Some(record) = record else { return };
-    let (lines, width, fitting) = detail_lines(runs.whole_of(record), &stored.annotations, inner);
-    let (about, height) = (about_column(&lines, width), usize::from(inner.height));
-    let place = |at: usize| {
-        let (column, row) = (at / height.max(1), at % height.max(1));
-        (inner.x + column as u16 * width, inner.y + row as u16)
-    };
-    for (at, (name, says)) in lines.iter().take(fitting).enumerate() {
-        let (x, y) = place(at);
-        let end = put(buf, inner, x + 1, y, name, theme.style(Role::Dim));
-        put(buf, inner, (x + 1 + about).max(end + 1), y, says, theme.style(Role::Text));
-    }
-    if lines.len() > fitting && height > 0 {
-        let (x, y) = place(fitting);
-        let more = counted(lines.len() - fitting, "more line");
-        let told = format!("… {more}: {whole} shows all");
-        put(buf, inner, x + 1, y, &told, theme.style(Role::Dim));
-    }
-}
-
-/// Lines of the details of a run, the width of their column, and the number of lines that fit.
-fn detail_lines(
-    record: &Record,
-    annotations: &Annotations,
-    inner: Rect,
-) -> (Vec<(String, String)>, u16, usize) {
-    let lines = words(record, annotations, inner);
-    // long descriptions flow into two columns where both have room
-    let height = usize::from(inner.height);
-    let flows = lines.len() > height && inner.width >= 2 * state::DETAILS - 8;
-    let (width, columns) = if flows { (inner.width / 2, 2) } else { (inner.width, 1) };
-    let lines = match flows {
-        true => words(record, annotations, Rect { width: width - 2, ..inner }),
-        false => lines,
-    };
-    let fitting = match columns * height {
-        room if lines.len() > room => room.saturating_sub(1),
-        _ => lines.len(),
-    };
-    (lines, width, fitting)
-}
-
-/// Columns of the names and the gap behind them; a name of more than half the width pushes its value to the right.
-fn about_column(lines: &[(String, String)], width: u16) -> u16 {
-    let most = usize::from(width) / 2;
-    let widths = lines.iter().map(|(name, _)| name.width());
-    widths.filter(|width| *width <= most).max().unwrap_or(0) as u16 + 2
-}
-
-/// Describes a run: names and values.
-fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)> {
-    let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
-    let head = [("status".to_owned(), status), ("cell".to_owned(), record.spec.label())];
-    let sections = desk::describe(record, annotations.of(&record.run));
-    let lines_of = |section: RunSection| basis(record, &section.title).into_iter().chain(section.lines);
-    head.into_iter().chain(sections.into_iter().flat_map(lines_of)).collect()
-}
-
-/// Line above the values of a section that names their basis: medians over the samples, or the recording of one sample,
-/// whose decode phase may be longer than the median. `None` for a section without such a basis.
-fn basis(record: &Record, title: &str) -> Option<(String, String)> {
-    let (name, basis) = title.split_once(": ")?;
-    let provenance = format!(" ({})", record.provenance);
-    let mut basis = basis.strip_suffix(&provenance).unwrap_or(basis).to_owned();
-    let Some(overlap) = record.overlap.as_ref().filter(|_| name == "Overlap") else {
-        return Some((name.to_lowercase(), basis));
-    };
-    let decode_ms = overlap.compute_ms + overlap.exposed_comm_ms + overlap.idle_ms;
-    basis += &format!(", {} as recorded", latency(decode_ms * 1e3));
-    Some(("recording".to_owned(), basis))
-}
-
-/// [`described`], wrapped; a continued value has no name.
-fn words(record: &Record, annotations: &Annotations, area: Rect) -> Vec<(String, String)> {
-    let all = described(record, annotations);
-    let column = about_column(&all, area.width);
-    let mut lines = Vec::new();
-    for (about, says) in all {
-        // a long name leaves less room in its first line
-        let room = area.width.saturating_sub(column.max(about.width() as u16 + 1) + 2).max(8);
-        for (at, words) in wrap(&says, room.into()).into_iter().enumerate() {
-            lines.push((if at == 0 { about.clone() } else { String::new() }, words));
-        }
-    }
-    lines
 }
 
 struct ColumnChoice {
@@ -601,32 +558,14 @@ impl ColumnChoice {
 }
 
 impl Runs {
-    /// Full record of a run, if it has been read.
-    fn whole_of<'a>(&'a self, record: &'a Record) -> &'a Record {
-        self.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record)
-    }
-
-    /// Opens all details of the selected run as a text that scrolls, below the reason why it has no timeline.
-    pub(super) fn show_whole(&self, no_timeline: Option<String>, cx: &mut Context) {
-        if let Some(record) = self.selected(cx.stored.as_ref()) {
-            Self::show_record(self.whole_of(record).clone(), no_timeline, cx);
-        }
-    }
-
-    pub fn show_record(record: Record, no_timeline: Option<String>, cx: &mut Context) {
-        let annotations =
-            cx.stored.as_ref().map(|stored| stored.annotations.clone()).unwrap_or_default();
-        cx.lay(TextView::new(record.run.clone(), move |width| {
-            let why = no_timeline.iter().flat_map(|why| wrap(&format!("no timeline: {why}"), width));
-            let why = why.map(|text| vec![(text, Role::Warn)]);
-            let lines = words(&record, &annotations, Rect::new(0, 0, width as u16, 1));
-            let about = usize::from(about_column(&lines, width as u16));
-            let pieces = |(name, says): (String, String)| {
-                let name = format!("{name:<about$}");
-                vec![(name, Role::Dim), (says, Role::Text)]
-            };
-            why.chain(lines.into_iter().map(pieces)).collect()
-        }));
+    /// Record of a line: of a cell, of the run that stands for it.
+    fn record_of<'a>(&self, line: RunListLine, stored: &'a Snapshot) -> Option<&'a Record> {
+        let row = match line {
+            RunListLine::Run(row) => row,
+            RunListLine::Cell(at) => self.cells.get(at as usize)?.row,
+            RunListLine::Group { .. } => return None,
+        };
+        stored.records.get(row as usize)
     }
 
     pub(super) fn choose_columns(&self, cx: &mut Context) {

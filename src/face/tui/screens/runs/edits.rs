@@ -160,10 +160,11 @@ impl Runs {
             }
             (false, false) => {
                 let text = hidden_question(runs.len(), &hidden);
-                let selected = self.selected(Some(&stored)).map(|record| vec![record.run.clone()]);
-                let only_selected = move |screen: &mut Self, cx: &mut Context| match selected {
-                    Some(run) => screen.delete(run, cx),
-                    None => cx.inform("no run is selected"),
+                let selected = self.under_cursor(Some(&stored));
+                let only_selected = move |screen: &mut Self, cx: &mut Context| match selected.is_empty()
+                {
+                    false => screen.delete(selected, cx),
+                    true => cx.inform("no run is selected"),
                 };
                 let yes = move |screen: &mut Self, cx: &mut Context| screen.delete(runs, cx);
                 cx.confirm_or_selected(text, yes, only_selected);

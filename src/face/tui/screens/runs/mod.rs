@@ -1,7 +1,9 @@
 //! Screen 3: stored runs; filter, sort, mark, tag, compare, delete.
 
 mod beside;
+mod cells;
 mod columns;
+mod details;
 mod draw;
 mod edits;
 mod order;
@@ -35,7 +37,7 @@ acts! {
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     SortAlso: "sort-also", "&", "choose another column that breaks ties of the order", None;
     SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse");
-    Group: "group", "g", "group by the sort column (on or off)", None;
+    Group: "group", "g", "pool rounds by cell, or group by the sort column (on or off)", None;
     Columns: "columns", "C", "choose and order columns", Some("columns"), "fields hide";
     ScrollRight: "scroll-right", "Right l", "show columns further to the right", None;
     ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
@@ -64,8 +66,11 @@ impl Acts for Runs {
     }
 
     fn hint(&self, act: Act, cx: &Context) -> Option<&'static str> {
-        let is_bare = act == Act::Open && self.no_timeline(cx.stored.as_ref()).is_some();
-        is_bare.then_some("details")
+        match act {
+            Act::Open if self.selected_cell().is_some() => Some("rounds"),
+            Act::Open if self.no_timeline(cx.stored.as_ref()).is_some() => Some("details"),
+            _ => None,
+        }
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
@@ -75,6 +80,7 @@ impl Acts for Runs {
             Act::Filter => self.filter.begin(),
             Act::Detail => self.detail = Some(!self.shows_detail(cx.size.0)),
             Act::Whole => self.show_whole(None, cx),
+            Act::Open if self.toggle_cell(cx) => {}
             Act::Open => match self.no_timeline(stored.as_ref()) {
                 Some(why) => self.show_whole(Some(why), cx),
                 None => cx.open_runs(selected),
@@ -106,9 +112,13 @@ impl Acts for Runs {
             }
             Act::SortBy | Act::SortAlso => self.ask_for_a_column(act == Act::SortAlso, cx),
             Act::Group => {
-                self.leave_order(cx, Self::toggle_groups);
+                self.leave_order(cx, |runs| runs.toggle_groups(stored.as_deref()));
                 let key = cx.key::<Runs>(Act::Group);
+                let open = cx.key::<Runs>(Act::Open);
                 cx.inform(match (self.grouped, self.sort.first(), &stored) {
+                    _ if self.by_cell => {
+                        format!("one row per cell: {open} shows its rounds, {key} shows single runs")
+                    }
                     (true, Some((name, _)), Some(stored)) => {
                         let title = order::order_title(&stored.table, name);
                         format!("grouped by {title}; {key} shows one list again")
@@ -126,8 +136,11 @@ impl Acts for Runs {
                 }
             }
             Act::Mark => {
-                if let Some(run) = selected {
-                    self.marked.toggle(run);
+                let runs = self.under_cursor(stored.as_ref());
+                if runs.iter().all(|run| self.marked.contains(run)) {
+                    self.marked.retain(|run| !runs.iter().any(|gone| gone == run));
+                } else {
+                    runs.into_iter().for_each(|run| self.marked.insert(run));
                 }
             }
             Act::MarkAll => {
@@ -180,7 +193,10 @@ impl Screen for Runs {
     fn input(&mut self, input: ScreenInput<'_>, cx: &mut Context) -> bool {
         match input {
             ScreenInput::Mouse(body, event) => return self.point(body, event, cx),
-            ScreenInput::Narrow => self.rearrange(cx),
+            ScreenInput::Narrow => {
+                self.follow_scope();
+                self.rearrange(cx);
+            }
             ScreenInput::Close => self.close(cx),
             _ => return false,
         }
@@ -249,6 +265,9 @@ impl Screen for Runs {
     fn react(&mut self, news: &News, _cx: &mut Context) {
         let News::Runs { now: runs, before } = news else { return };
         self.deleting.clear();
+        if !runs.has_runs_of(before.as_ref()) {
+            self.noisy = cells::noisy_runs(runs);
+        }
         let place = self.list.selected;
         let held = self.selected(before.as_ref()).map(|record| record.run.clone());
         self.drop_marks_of_gone(runs);
@@ -478,7 +497,8 @@ impl Runs {
     /// two.
     fn two(&self, cx: &mut Context) -> Option<[String; 2]> {
         let selected = self.selected(cx.stored.as_ref()).map(|record| record.run.clone());
-        let two = match (self.marked.as_slice(), selected) {
+        let marked = self.marked_cells(cx.stored.as_ref());
+        let two = match (marked.as_slice(), selected) {
             ([a, b], _) => Some([a.clone(), b.clone()]),
             ([a], Some(b)) if *a != b => Some([a.clone(), b]),
             _ => None,

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use super::cells::cell_numbers;
 use super::columns;
 use super::state::{Runs, TPOT, TTFT};
 use crate::face::tui::prelude::*;
@@ -19,49 +20,60 @@ pub type SortOrder = Vec<(String, bool)>;
 
 impl Runs {
     pub(super) fn order(&self, stored: &Snapshot, rows: &mut Vec<u32>) {
-        if self.sort.is_empty() {
-            return self.order_by_result(stored, rows);
+        let mut sort = self.sort.clone();
+        if sort.is_empty() {
+            // as the screen opens: the lowest TPOT first (of prefills, TTFT)
+            sort.extend([TPOT, TTFT].map(|name| (name.to_owned(), false)));
         }
         // records are in creation order, which has no ties, so later keys have no effect
-        let creation = self.sort.iter().position(|(name, _)| name == "run");
-        if creation.is_none_or(|at| self.sort[at].1) {
+        let creation = sort.iter().position(|(name, _)| name == "run");
+        if creation.is_none_or(|at| sort[at].1) {
             rows.reverse();
         }
-        let before = &self.sort[..creation.unwrap_or(self.sort.len())];
+        let before = &sort[..creation.unwrap_or(sort.len())];
         // skip columns that no longer exist
         let table = &stored.table;
         let keys: Vec<(usize, bool)> =
             before.iter().filter_map(|(name, down)| Some((table.find(name)?, *down))).collect();
         table.sort(rows, &keys);
         if self.is_by_result() {
-            rows.sort_by_cached_key(|row| stored.records.get(*row as usize).map_or(2, result_rank));
+            let place = self.place_among_results(stored);
+            rows.sort_by_cached_key(|row| place(*row));
         }
     }
 
-    /// True for an order by a result, in which `upper-bound` comes last. Groups need their values next to one another.
+    /// True if groups are cells, wherever one has several runs: the order is not by an option.
+    pub fn can_pool(&self) -> bool {
+        self.sort.first().is_none_or(|(name, _)| name == "run" || table::measure(name).is_some())
+    }
+
+    /// True for an order by a result, in which `upper-bound` comes last. Groups of a column need their values next to one
+    /// another.
     fn is_by_result(&self) -> bool {
         match self.sort.first() {
-            Some((name, _)) => !self.grouped && table::measure(name).is_some(),
+            Some((name, _)) => (self.by_cell || !self.grouped) && table::measure(name).is_some(),
             None => true,
         }
     }
 
-    /// The newest sweep first, unless the scope is one experiment; in it the lowest TPOT first (of prefills, TTFT).
-    fn order_by_result(&self, stored: &Snapshot, rows: &mut Vec<u32>) {
-        let (records, table) = (&stored.records, &stored.table);
-        rows.reverse();
-        let keys: Vec<(usize, bool)> =
-            [TPOT, TTFT].into_iter().filter_map(|name| Some((table.find(name)?, false))).collect();
-        table.sort(rows, &keys);
-        let newest: HashMap<Option<&str>, usize> = match self.filter.experiment() {
-            Some(_) => HashMap::new(),
-            None => (0..).zip(records.iter()).map(|(at, run)| (run.experiment.as_deref(), at)).collect(),
-        };
-        rows.sort_by_cached_key(|row| {
-            let record = records.get(*row as usize);
+    /// Place of a row before its result counts: as the screen opens, the newest sweep comes first unless the scope is one
+    /// experiment.
+    pub(super) fn place_among_results<'a>(
+        &self,
+        stored: &'a Snapshot,
+    ) -> impl Fn(u32) -> (Reverse<usize>, u8) + use<'a> {
+        let records = &stored.records;
+        let sweeps = (0..).zip(records.iter()).map(|(at, run)| (run.experiment.as_deref(), at));
+        let newest: HashMap<Option<&str>, usize> =
+            match self.sort.is_empty() && self.filter.experiment().is_none() {
+                true => sweeps.collect(),
+                false => HashMap::new(),
+            };
+        move |row| {
+            let record = records.get(row as usize);
             let sweep = record.and_then(|record| newest.get(&record.experiment.as_deref()));
             (Reverse(sweep.copied().unwrap_or(0)), record.map_or(2, result_rank))
-        });
+        }
     }
 
     /// Order that the titles mark; of the order in which the screen opens, its main column.
@@ -134,6 +146,22 @@ impl Runs {
         (has_bound || is_default && self.orders_sweeps()).then(|| words.to_owned())
     }
 
+    /// Takes up the order of the experiment in scope: the one left there in this session, else that in which the screen
+    /// opens. The first scope of a session keeps the saved order.
+    pub(super) fn follow_scope(&mut self) {
+        if self.filter.scope.is_none() {
+            return;
+        }
+        let scope = self.filter.experiment().map(str::to_owned);
+        let Some(left) = self.arranged_for.replace(scope.clone()).filter(|left| *left != scope) else {
+            return;
+        };
+        let (sort, grouped) = self.orders.remove(&scope).unwrap_or_default();
+        let sort = std::mem::replace(&mut self.sort, sort);
+        self.orders.insert(left, (sort, std::mem::replace(&mut self.grouped, grouped)));
+        self.ungrouped = None;
+    }
+
     /// Sorts anew: the cursor goes to the first run, which is what one sorts for.
     pub fn sort_anew(&mut self, cx: &Context, sort: impl FnOnce(&mut Self)) {
         if self.leave_order(cx, sort) {
@@ -173,14 +201,17 @@ impl Runs {
         }
     }
 
-    /// Groups by the sort column, or by architecture in creation order, which would make each run its own group. Without
-    /// groups, the order before that returns.
-    pub fn toggle_groups(&mut self) {
+    /// Groups by cell if some have several runs and the order is not by an option; else by the sort column, or by
+    /// architecture in creation order, which would make each run its own group. Without groups, the order before that
+    /// returns.
+    pub fn toggle_groups(&mut self, stored: Option<&Snapshot>) {
         const BY: &str = "architecture";
         self.grouped = !self.grouped;
         let before = self.ungrouped.take();
         if self.grouped {
-            if self.sort.first().is_none_or(|(name, _)| name == "run") {
+            let rows: Vec<u32> = self.rows().collect();
+            let has_rounds = stored.is_some_and(|stored| cell_numbers(stored, &rows).is_some());
+            if !has_rounds && self.sort.first().is_none_or(|(name, _)| name == "run") {
                 self.ungrouped = Some(self.sort.clone());
                 self.sort_by(BY, Unit::Text);
             }

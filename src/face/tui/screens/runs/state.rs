@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::cells::{CellKey, PooledCells, RunListCell, cell_numbers};
 use super::columns;
 use super::edits::RunEdit;
 use super::order::{SORT_KEYS, SortOrder};
@@ -71,6 +72,8 @@ pub const STATUS: u16 = 3;
 pub enum RunListLine {
     /// Run, as an index into the records.
     Run(u32),
+    /// Cell of several runs, as an index into [`Runs::cells`]. Its runs follow if it is unfolded.
+    Cell(u32),
     Group {
         /// Record index of a run with the group's value.
         row: u32,
@@ -89,6 +92,10 @@ pub struct Runs {
     pub out_of_scope: usize,
     pub list: List,
     pub sort: SortOrder,
+    /// Experiment that the list is arranged for, `None` for all runs; nothing before the scope is known.
+    pub arranged_for: Option<Option<String>>,
+    /// Order and grouping of the other experiments of this session, and of all runs (`None`).
+    pub orders: HashMap<Option<String>, (SortOrder, bool)>,
     /// Run that had the cursor when an order was left, for the return to it.
     pub cursors: HashMap<SortOrder, String>,
     /// Shown columns, by name, in order; empty until rows are arranged.
@@ -107,8 +114,12 @@ pub struct Runs {
     pub needs_setting: bool,
     /// True if some of the shown runs are rounds of one cell.
     pub needs_round: bool,
-    /// True if samples of some of the shown runs vary widely.
+    /// True if samples of some of the shown runs vary widely, though not their cell's rounds.
     pub has_unsteady: bool,
+    /// Runs (full ids) of cells whose rounds vary widely, each with the slowest round over the fastest.
+    pub noisy: HashMap<String, f64>,
+    /// Largest such ratio among the shown runs.
+    pub noise: Option<f64>,
     /// True if all shown runs are of one experiment.
     pub is_one_experiment: bool,
     /// True if the shown runs are of several experiments, or of one and of none.
@@ -142,6 +153,13 @@ pub struct Runs {
     /// Edits to redo, newest last.
     pub undone: Vec<RunEdit>,
     pub grouped: bool,
+    /// True if the groups are cells, not values of the sort column.
+    pub by_cell: bool,
+    /// Shown cells of several runs, if the list is grouped by cell.
+    pub cells: Vec<RunListCell>,
+    pub unfolded: HashSet<CellKey>,
+    /// Pooled numbers of the shown cells, kept for the next change of the list.
+    pub pooled: PooledCells,
     /// Order that grouping replaced.
     pub ungrouped: Option<SortOrder>,
     /// Width of the groups of a numeric column with many values.
@@ -197,11 +215,32 @@ impl Runs {
         self.detail.unwrap_or(columns >= self.needed.saturating_add(DETAILS))
     }
 
-    /// Record index of the selected run.
+    /// Record index of the selected run; of a cell, of the run that stands for it.
     pub fn row(&self) -> Option<usize> {
         match self.lines.get(self.list.selected)? {
             RunListLine::Run(row) => Some(*row as usize),
+            RunListLine::Cell(at) => Some(self.cells.get(*at as usize)?.row as usize),
             RunListLine::Group { .. } => None,
+        }
+    }
+
+    /// Selected cell of several runs.
+    pub fn selected_cell(&self) -> Option<&RunListCell> {
+        match self.lines.get(self.list.selected)? {
+            RunListLine::Cell(at) => self.cells.get(*at as usize),
+            _ => None,
+        }
+    }
+
+    /// Record indices of the runs that a line stands for; none of an unfolded cell, whose runs follow.
+    fn rows_of<'a>(&'a self, line: &'a RunListLine) -> &'a [u32] {
+        match line {
+            RunListLine::Run(row) => std::slice::from_ref(row),
+            RunListLine::Cell(at) => match self.cells.get(*at as usize) {
+                Some(cell) if !cell.is_unfolded => &cell.rows,
+                _ => &[],
+            },
+            RunListLine::Group { .. } => &[],
         }
     }
 
@@ -209,30 +248,34 @@ impl Runs {
         snapshot?.records.get(self.row()?)
     }
 
-    /// Record indices of the shown runs.
+    /// Record indices of the shown runs, with those of folded cells.
     pub fn rows(&self) -> impl Iterator<Item = u32> {
-        self.lines.iter().filter_map(|line| match line {
-            RunListLine::Run(row) => Some(*row),
-            RunListLine::Group { .. } => None,
-        })
+        self.lines.iter().flat_map(move |line| self.rows_of(line)).copied()
     }
 
-    /// Marked runs, or the selected one if none is marked.
+    /// Ids of the selected run, or of all runs of the selected cell.
+    pub fn under_cursor(&self, snapshot: Option<&Arc<Snapshot>>) -> Vec<String> {
+        let rows: Vec<usize> = match self.selected_cell() {
+            Some(cell) => cell.rows.iter().map(|row| *row as usize).collect(),
+            None => self.row().into_iter().collect(),
+        };
+        let run = |row: usize| Some(snapshot?.records.get(row)?.run.clone());
+        rows.into_iter().filter_map(run).collect()
+    }
+
+    /// Marked runs, or those under the cursor if none is marked.
     pub fn chosen(&self, snapshot: Option<&Arc<Snapshot>>) -> Vec<String> {
         if self.marked.is_empty() {
-            self.selected(snapshot).map(|record| record.run.clone()).into_iter().collect()
+            self.under_cursor(snapshot)
         } else {
             self.marked.as_slice().to_vec()
         }
     }
 
-    /// Selects a run, or the line at `place` if it is not shown.
+    /// Selects a run or its folded cell, or the line at `place` if it is not shown.
     pub fn select(&mut self, run: &str, snapshot: &Snapshot, place: usize) {
-        let is = |line: &RunListLine| match line {
-            RunListLine::Run(row) => snapshot.records.get(*row as usize).is_some_and(|r| r.run == run),
-            RunListLine::Group { .. } => false,
-        };
-        let at = self.lines.iter().position(is);
+        let is = |row: &u32| snapshot.records.get(*row as usize).is_some_and(|r| r.run == run);
+        let at = self.lines.iter().position(|line| self.rows_of(line).iter().any(is));
         self.list.selected = at.unwrap_or(place.min(self.lines.len().saturating_sub(1)));
     }
 
@@ -246,7 +289,8 @@ impl Runs {
         if self.columns.is_empty() {
             self.columns = COLUMNS.map(String::from).into();
         }
-        let selected = self.lines.get(self.list.selected).copied();
+        let (held, is_cell) = (self.row(), self.selected_cell().is_some());
+        self.cells.clear();
         let Some(snapshot) = snapshot else {
             (self.lines, self.count) = (Vec::new(), 0);
             return;
@@ -261,6 +305,9 @@ impl Runs {
         if self.only_marked {
             rows.retain(|row| self.marked.contains(run(row)));
         }
+        let is_pooled = self.grouped && self.can_pool();
+        let numbers = is_pooled.then(|| cell_numbers(snapshot, &rows)).flatten();
+        self.by_cell = numbers.is_some();
         self.order(snapshot, &mut rows);
         self.differing = columns::differing(table, &rows);
         self.count = rows.len();
@@ -278,16 +325,18 @@ impl Runs {
         };
         let group = self.group(table);
         self.bin = group.and_then(|column| bin_width(table.columns().get(column)?, &rows));
-        self.lines = match group {
-            Some(column) => grouped(snapshot, column, &rows, self.bin),
-            None => rows.into_iter().map(RunListLine::Run).collect(),
+        self.lines = match (group, numbers) {
+            (_, Some(numbers)) => self.lines_by_cell(snapshot, &numbers, &rows),
+            (Some(column), None) => grouped(snapshot, column, &rows, self.bin),
+            (None, None) => rows.into_iter().map(RunListLine::Run).collect(),
         };
-        let at = match selected {
-            Some(RunListLine::Run(row)) => {
-                self.lines.iter().position(|line| *line == RunListLine::Run(row))
-            }
-            _ => None,
+        let has = |rows: &[u32]| held.is_some_and(|held| rows.contains(&(held as u32)));
+        let is_held = |line: &RunListLine| match line {
+            // the cursor stays on the line of an unfolded cell
+            RunListLine::Cell(at) if is_cell => has(&self.cells[*at as usize].rows),
+            line => has(self.rows_of(line)),
         };
+        let at = self.lines.iter().position(is_held);
         self.list.selected = at.unwrap_or_else(|| self.first_run());
         let shown = || self.rows().filter_map(|row| records.get(row as usize));
         let provenance = only(shown().map(|record| record.provenance));
@@ -295,10 +344,15 @@ impl Runs {
         let experiment = only(shown().map(|record| record.experiment.as_deref()));
         let is_bound = |record: &Record| record.spec.architecture == Architecture::UpperBound;
         let has_upper_bound = shown().any(is_bound);
-        let has_unsteady = shown().any(is_unsteady);
+        // a noisy cell has another mark
+        let is_marked = |record: &Record| is_unsteady(record) && !self.noisy.contains_key(&record.run);
+        let has_unsteady = shown().any(is_marked);
         self.is_one_experiment = experiment.is_some_and(|name| name.is_some());
         (self.has_sweeps, self.has_upper_bound) = (experiment.is_none(), has_upper_bound);
         self.has_unsteady = has_unsteady;
+        let ratio = |row: u32| self.noisy.get(&records.get(row as usize)?.run).copied();
+        let is_noisy = !self.noisy.is_empty();
+        self.noise = self.rows().filter(|_| is_noisy).filter_map(ratio).max_by(f64::total_cmp);
         (self.provenance, self.model) = (provenance, model);
         self.note_empty(table);
     }
@@ -345,7 +399,8 @@ impl Runs {
     }
 
     pub fn group(&self, table: &RunTable) -> Option<usize> {
-        let name = &self.sort.first().filter(|(name, _)| self.grouped && name != "run")?.0;
+        let is_grouped = self.grouped && !self.by_cell;
+        let name = &self.sort.first().filter(|(name, _)| is_grouped && name != "run")?.0;
         table.find(name)
     }
 

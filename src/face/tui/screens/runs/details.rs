@@ -1,0 +1,145 @@
+//! Details of a run or a cell, beside or below the list, and as a text that scrolls.
+
+use std::sync::Arc;
+
+use super::Act;
+use super::state::{self, Runs};
+use crate::desk::{self, RunSection};
+use crate::face::tui::prelude::*;
+use crate::face::tui::texts::TextView;
+use base::text::latency;
+use lab::store::Annotations;
+use table::{MeasureScope, Record};
+
+pub fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored: &Arc<Snapshot>) {
+    if area.is_empty() {
+        return;
+    }
+    let (theme, whole) = (cx.theme, cx.key::<Runs>(Act::Whole));
+    let record = runs.described(stored);
+    let title = match (record, runs.selected_cell()) {
+        (Some(_), Some(cell)) => format!("{} runs pooled", cell.pooled.counted),
+        (Some(record), None) => record.run.clone(),
+        (None, _) => "details".to_owned(),
+    };
+    let inner = frame(buf, area, &title, theme);
+    let Some(record) = record else { return };
+    let (lines, width, fitting) = detail_lines(record, &stored.annotations, inner);
+    let (about, height) = (about_column(&lines, width), usize::from(inner.height));
+    let place = |at: usize| {
+        let (column, row) = (at / height.max(1), at % height.max(1));
+        (inner.x + column as u16 * width, inner.y + row as u16)
+    };
+    for (at, (name, says)) in lines.iter().take(fitting).enumerate() {
+        let (x, y) = place(at);
+        let end = put(buf, inner, x + 1, y, name, theme.style(Role::Dim));
+        put(buf, inner, (x + 1 + about).max(end + 1), y, says, theme.style(Role::Text));
+    }
+    if lines.len() > fitting && height > 0 {
+        let (x, y) = place(fitting);
+        let more = counted(lines.len() - fitting, "more line");
+        let told = format!("… {more}: {whole} shows all");
+        put(buf, inner, x + 1, y, &told, theme.style(Role::Dim));
+    }
+}
+
+/// Lines of the details of a run, the width of their column, and the number of lines that fit.
+pub fn detail_lines(
+    record: &Record,
+    annotations: &Annotations,
+    inner: Rect,
+) -> (Vec<(String, String)>, u16, usize) {
+    let lines = words(record, annotations, inner);
+    // long descriptions flow into two columns where both have room
+    let height = usize::from(inner.height);
+    let flows = lines.len() > height && inner.width >= 2 * state::DETAILS - 8;
+    let (width, columns) = if flows { (inner.width / 2, 2) } else { (inner.width, 1) };
+    let lines = match flows {
+        true => words(record, annotations, Rect { width: width - 2, ..inner }),
+        false => lines,
+    };
+    let fitting = match columns * height {
+        room if lines.len() > room => room.saturating_sub(1),
+        _ => lines.len(),
+    };
+    (lines, width, fitting)
+}
+
+/// Columns of the names and the gap behind them; a name of more than half the width pushes its value to the right.
+fn about_column(lines: &[(String, String)], width: u16) -> u16 {
+    let most = usize::from(width) / 2;
+    let widths = lines.iter().map(|(name, _)| name.width());
+    widths.filter(|width| *width <= most).max().unwrap_or(0) as u16 + 2
+}
+
+/// Describes a run: names and values.
+pub fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)> {
+    let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
+    let head = [("status".to_owned(), status), ("cell".to_owned(), record.spec.label())];
+    let sections = desk::describe(record, annotations.of(&record.run));
+    let lines_of = |section: RunSection| basis(record, &section).into_iter().chain(section.lines);
+    head.into_iter().chain(sections.into_iter().flat_map(lines_of)).collect()
+}
+
+/// Line above the values of a section that names their basis: medians over the samples, or the recording of one sample,
+/// whose decode phase may be longer than the median. `None` for a section without such a basis.
+fn basis(record: &Record, section: &RunSection) -> Option<(String, String)> {
+    let scope = section.scope.filter(|_| !section.basis.is_empty())?;
+    let Some(overlap) = record.overlap.as_ref().filter(|_| scope == MeasureScope::Lanes) else {
+        return Some((section.title.to_lowercase(), section.basis.clone()));
+    };
+    let decode_ms = overlap.compute_ms + overlap.exposed_comm_ms + overlap.idle_ms;
+    let recorded = latency(decode_ms * 1e3);
+    Some(("recording".to_owned(), format!("{}, {recorded} as recorded", section.basis)))
+}
+
+/// [`described`], wrapped; a continued value has no name.
+fn words(record: &Record, annotations: &Annotations, area: Rect) -> Vec<(String, String)> {
+    let all = described(record, annotations);
+    let column = about_column(&all, area.width);
+    let mut lines = Vec::new();
+    for (about, says) in all {
+        // a long name leaves less room in its first line
+        let room = area.width.saturating_sub(column.max(about.width() as u16 + 1) + 2).max(8);
+        for (at, words) in wrap(&says, room.into()).into_iter().enumerate() {
+            lines.push((if at == 0 { about.clone() } else { String::new() }, words));
+        }
+    }
+    lines
+}
+
+impl Runs {
+    /// Record that the details describe: of the selected cell with pooled numbers, or the full one of the selected run, if
+    /// it has been read.
+    pub(super) fn described<'a>(&'a self, stored: &'a Arc<Snapshot>) -> Option<&'a Record> {
+        if let Some(cell) = self.selected_cell() {
+            return Some(&cell.pooled.record);
+        }
+        let record = self.selected(Some(stored))?;
+        Some(self.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record))
+    }
+
+    /// Opens all details of the selected run as a text that scrolls, below the reason why it has no timeline.
+    pub(super) fn show_whole(&self, no_timeline: Option<String>, cx: &mut Context) {
+        let stored = cx.stored.clone();
+        if let Some(record) = stored.as_ref().and_then(|stored| self.described(stored)) {
+            Self::show_record(record.clone(), no_timeline, cx);
+        }
+    }
+
+    pub fn show_record(record: Record, no_timeline: Option<String>, cx: &mut Context) {
+        let annotations =
+            cx.stored.as_ref().map(|stored| stored.annotations.clone()).unwrap_or_default();
+        cx.lay(TextView::new(record.run.clone(), move |width| {
+            let why = no_timeline.iter().flat_map(|why| wrap(&format!("no timeline: {why}"), width));
+            let why = why.map(|text| vec![(text, Role::Warn)]);
+            let lines = words(&record, &annotations, Rect::new(0, 0, width as u16, 1));
+            let about = usize::from(about_column(&lines, width as u16));
+            let pieces = |(name, says): (String, String)| {
+                let name = format!("{name:<about$}");
+                vec![(name, Role::Dim), (says, Role::Text)]
+            };
+            why.chain(lines.into_iter().map(pieces)).collect()
+        }));
+    }
+}
