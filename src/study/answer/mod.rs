@@ -98,7 +98,10 @@ impl OmittedRows {
         match (settings, cells) {
             (0, 0) => format!("all {rows} cells:"),
             (0, cells) => format!("{rows} of {} cells, all with", rows + cells),
-            _ => format!("{} of {all_settings} settings, the largest gains; all with", all_settings - settings),
+            _ => format!(
+                "{} of {all_settings} settings, the largest gains; all with",
+                all_settings - settings
+            ),
         }
     }
 }

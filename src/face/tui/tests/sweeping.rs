@@ -1068,9 +1068,7 @@ fn the_smallest_window_has_the_lanes_of_the_step_with_their_marks() {
     shows_lanes(&driver);
     driver.shows("decode tok/s");
     // one row less
-    keys(&mut driver, "1");
-    driver.enter();
-    keys(&mut driver, "2");
+    keys(&mut driver, "1r2");
     driver.shows("queue: quickstart");
     shows_lanes(&driver);
     driver.hides("decode tok/s");

@@ -81,11 +81,11 @@ fn enter_before_the_answer_goes_to_the_first_match_when_it_comes() {
 #[test]
 fn a_search_counts_marks_and_goes_round() {
     let mut driver = with(vec![imported()], (120, 40));
-    // cells of exposed communication
+    // cells of exposed transfer and waiting
     let underlined = |driver: &Driver| {
         let is_underlined = |cell: &&Cell| cell.style().add_modifier.contains(Modifier::UNDERLINED);
         let buffer = driver.buffer();
-        let exposed = buffer.content.iter().filter(|cell| cell.symbol() == "╱");
+        let exposed = buffer.content.iter().filter(|cell| ["╱", "╲"].contains(&cell.symbol()));
         exposed.filter(is_underlined).count()
     };
     let before = underlined(&driver);

@@ -24,7 +24,7 @@ fn columns(compare: &Compare, compared: &AxisComparison, width: u16) -> Vec<Tabl
     let widest = pair_settings.widths.1.max(title.width()) as u16;
     let name = compared.baseline_name().unwrap_or_else(|| "baseline".to_owned());
     let baseline = match width {
-        ..80 => format!("{} ms", cut(&name, LONGEST_TITLE - 3)),
+        ..64 => format!("{} ms", cut(&name, LONGEST_TITLE - 3)),
         _ => format!("{name} {} ms", compared.report.latency()),
     };
     // baselines that differ are named in the cells
@@ -129,9 +129,9 @@ impl MarkMeanings {
                 [whole.clone(), whole, ratio, "TTFT speedup".to_owned()]
             }
             _ => {
-                let ratio = format!("1.10x: 1.10 times the tokens/s of {baseline}");
+                let ratio = format!("1.10x: 1.10 times {baseline}'s tokens/s");
                 let brief = format!("x tokens/s of {baseline}");
-                [format!("{ratio}, prefill included"), ratio, brief, "x tokens/s".to_owned()]
+                [format!("{ratio} with prefill"), ratio, brief, "x tokens/s".to_owned()]
             }
         };
         let [limit, published] = ["limit below a choice: noise", "differs from the published speedup"];

@@ -358,8 +358,8 @@ impl Live {
                 let ranks = self.selected().map_or(1, |cell| draw::drawn_ranks(cell) as u16);
                 let others = cells.saturating_add(line);
                 let most = match body.height {
-                    // the frame, the step and the lanes of a rank; one row less below a warning
-                    ..SMALL => rest.height.saturating_sub(others).max(6 - warned),
+                    // the frame, the step and the lanes of a rank; two rows less below a warning
+                    ..SMALL => rest.height.saturating_sub(others).max(6 - 2 * warned),
                     SMALL..24 => rest.height.saturating_sub(others).max(7),
                     _ => ranks.saturating_mul(2).saturating_add(9),
                 };

@@ -148,6 +148,7 @@ fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     // a dominated point says so; what dominates it is a note
     driver.send(Message::Resize(60, 16));
     driver.keys("jjjjj?");
+    driver.tap(KeyCode::PageDown);
     driver.shows("(by");
 }
 

@@ -370,7 +370,7 @@ fn it_starts_from_the_selected_experiment_although_a_trace_is_open() {
     assert_eq!(driver.state.cx.tab, Tab::WhatIf);
     let whatif = &driver.state.whatif;
     assert!(whatif.traced.is_none(), "{}", driver.screen());
-    assert_eq!(whatif.base_name(), "run of quickstart");
+    assert_eq!(whatif.base_name(), "run ladder tp2 b4 p2p-on");
     let cell = &whatif.base.cell;
     assert_eq!((cell.architecture.to_string().as_str(), cell.tp), ("ladder", 2));
 }
@@ -845,7 +845,8 @@ fn changes_are_in_percent_and_both_names_find_the_latency() {
     select(&mut driver, Slider::Alpha);
     driver.taps("LLL");
     let shown = driver.screen();
-    let row = shown.lines().find(|line| line.contains(" standard  ")).unwrap_or_default();
+    let is_row = |line: &&str| line.contains(" standard  ") && !line.contains("x standard");
+    let row = shown.lines().find(is_row).unwrap_or_default();
     assert!(row.contains(" % ") && row.matches('x').count() == 1, "{row}");
     for typed in ["alpha", "AR latency"] {
         driver.state.whatif.list.selected = 0;

@@ -106,7 +106,7 @@ fn a_baseline_that_is_no_name_is_shown_with_its_option() {
     driver.taps("ap2p");
     driver.tap(KeyCode::Enter);
     driver.shows("P2P on TPOT ms");
-    driver.shows("1.10x: 1.10 times the tokens/s of P2P on");
+    driver.shows("1.10x: 1.10 times P2P on's tokens/s");
     driver.shows("p2p: P2P off against P2P on");
     driver.shows("│P2P off ");
 }

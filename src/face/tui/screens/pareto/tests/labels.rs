@@ -63,7 +63,7 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
 
 #[test]
 fn the_plot_says_which_corner_is_better_and_what_the_marks_of_ties_mean() {
-    for (columns, rows) in [(60, 16), (80, 24), (120, 40), (200, 60)] {
+    for (columns, rows) in [(80, 24), (120, 40), (200, 60)] {
         let mut driver = driver(columns, rows);
         driver.shows("↖ better");
         driver.taps("aaa");
