@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::files::expanded;
-use super::predict::{FirstSteps, require_unchanged_files, resimulate};
+use super::resimulate::{FirstSteps, require_unchanged_files, resimulate};
 use base::error::{Error, Result};
 use base::input;
 use lab::store::Store;
