@@ -112,6 +112,14 @@ impl OpenOptions {
         let recording = self.recording.clone().filter(|_| Path::new(given).is_dir());
         Self { recording, ..self.clone() }
     }
+
+    /// Arguments with which a trace is opened in the same way.
+    pub fn to_arguments(&self) -> Vec<String> {
+        let options = [("--rules", &self.rules), ("--recording", &self.recording)];
+        let given =
+            options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value.clone()?]));
+        given.flatten().collect()
+    }
 }
 
 /// Opens a run, a trace file or a directory. `upto` is a step that must be included if a simulated run has too many
