@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `open` | open a trace: a file, a directory of files, or a stored run |
 //! | `align` | align two traces at a step |
-//! | `predict` | regenerate the trace of a simulated run; compare a stored prediction with a measured change |
+//! | `resimulate` | regenerate the trace of a simulated run |
+//! | `prediction` | compare a stored prediction with a measured change |
 //! | `trace_machine` | machine and engine for rewiring a trace, and the verdict on it |
 //! | `select` | select stored runs by id, prefix, batch, directory or filter; their provenance and traces from several stores |
 //! | `describe` | labeled lines about one run |
@@ -40,9 +41,10 @@ pub mod files;
 pub mod kit;
 pub mod offers;
 mod open;
-mod predict;
+mod prediction;
 mod ranges;
 pub mod record;
+mod resimulate;
 mod runner;
 mod select;
 mod trace_machine;
@@ -52,7 +54,8 @@ pub use describe::{RunSection, describe, platform, unsteady_mean_ms};
 pub use experiments::AnswerCollector;
 pub use figure::{RunsPage, report_of_runs};
 pub use open::{OpenOptions, OpenedTrace, RunOrTrace, is_trace, open, open_run, trace_of};
-pub use predict::{FirstSteps, check_prediction, resimulate};
+pub use prediction::check_prediction;
+pub use resimulate::{FirstSteps, resimulate};
 pub use runner::Runner;
 pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};
 pub use trace_machine::{ChosenMachine, MachineChoice, choose_machine, verdict_of};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::files::expanded;
-use super::predict::{FirstSteps, require_unchanged_files, resimulate};
+use super::resimulate::{FirstSteps, require_unchanged_files, resimulate};
 use base::error::{Error, Result};
 use base::input;
 use lab::store::Store;
@@ -111,6 +111,14 @@ impl OpenOptions {
     pub fn of_one(&self, given: &str) -> Self {
         let recording = self.recording.clone().filter(|_| Path::new(given).is_dir());
         Self { recording, ..self.clone() }
+    }
+
+    /// Arguments with which a trace is opened in the same way.
+    pub fn to_arguments(&self) -> Vec<String> {
+        let options = [("--rules", &self.rules), ("--recording", &self.recording)];
+        let given =
+            options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value.clone()?]));
+        given.flatten().collect()
     }
 }
 

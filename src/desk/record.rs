@@ -149,7 +149,7 @@ impl RecordingDirectory {
         }
         // the process's own CUPTI comes first; searching loads nothing into the program
         if set(LIBRARY_VARIABLE).is_none()
-            && let Ok(found) = libraries::found(Library::Cupti)
+            && let Ok(found) = libraries::open_with_path(Library::Cupti)
         {
             variables.push((LIBRARY_VARIABLE, found.path.clone().into_os_string()));
         }

@@ -164,7 +164,7 @@ fn device(uuid: &str, pci: &str) -> Result<Device<'static>> {
 fn nvml() -> Result<&'static Nvml> {
     static NVML: OnceLock<Result<Nvml, String>> = OnceLock::new();
     let start = || {
-        let found = libraries::found(Library::Nvml).map_err(|error| error.to_string())?;
+        let found = libraries::open_with_path(Library::Nvml).map_err(|error| error.to_string())?;
         let started = Nvml::builder().lib_path(found.path.as_os_str()).init();
         started.map_err(|error| failed(&error).to_string())
     };

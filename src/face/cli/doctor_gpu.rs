@@ -168,7 +168,7 @@ fn value_and_problem<T>(result: std::result::Result<T, String>) -> (Option<T>, O
 }
 
 fn library(library: Library) -> LibraryState {
-    let found = libraries::found(library);
+    let found = libraries::open_with_path(library);
     let version = match library {
         Library::Nvrtc => Nvrtc::get().map(|nvrtc| {
             let (major, minor) = nvrtc.version();

@@ -44,8 +44,8 @@ const HEADINGS: [(&str, &str, &str); 14] = [
     ("adapt", "Optimizer", "lr warmup weight_decay clip batch context distil replicas tp seed"),
 ];
 
-/// Verbs that read traces, and so have a memory limit.
-const TRACE_VERBS: &str = "record timeline diff overlap show figure report rewire calibrate trace";
+/// Verbs that read traces, besides those with [`OpenOptions`](crate::desk::OpenOptions). They have a memory limit.
+const TRACE_VERBS: &str = "record show figure trace";
 
 /// True if this is one of the words of `all`.
 fn has(all: &str, word: &str) -> bool {
@@ -75,20 +75,21 @@ fn adapted(verb: Command) -> Command {
     let after = format!("{notes}{header}Examples:{header:#}\n{lines}\nDocumentation: docs/{page}");
     let has_csv =
         name == "trace" || name == "runs" || verb.get_arguments().any(|arg| arg.get_id() == "format");
+    let reads_traces =
+        has(TRACE_VERBS, &name) || verb.get_arguments().any(|arg| arg.get_id() == "recording");
     let is_shown = move |id: &str| match id {
         "dir" => uses_runs_dir,
         "raw" => has_csv,
-        "memory_limit" => has(TRACE_VERBS, &name),
+        "memory_limit" => reads_traces,
         _ => true,
     };
-    let verb_name = verb.get_name().to_owned();
     let heading = move |arg: Arg| {
         let id = arg.get_id().as_str().to_owned();
         if !is_shown(&id) {
             return arg.hide(true);
         }
         let takes_value = arg.get_action().takes_values() && arg.get_long().is_some();
-        match HEADINGS.iter().find(|(verbs, _, ids)| has(verbs, &verb_name) && has(ids, &id)) {
+        match HEADINGS.iter().find(|(verbs, _, ids)| has(verbs, &name) && has(ids, &id)) {
             Some((_, heading, _)) => arg.help_heading(*heading),
             None => arg,
         }

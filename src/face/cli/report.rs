@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
-
 use super::filter::FilterArgs;
 use super::select::SelectArgs;
 use super::{overlap, stderr};
@@ -43,19 +41,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         ));
     }
     if args.select.is_any() || matches!(&args.runs[..], [one] if desk::is_trace(one)) {
-        return of_trace(args, dir);
+        return write_trace_page(args, dir);
     }
     let records = args.filter.records(&args.runs, &dir)?;
-    let page = report_of_runs(
-        &records,
-        &Stores::named(&args.runs, &dir),
-        ReportOrigin {
-            arguments: arguments(args, &dir),
-            directory: directory(args, &dir),
-            named: named(args, &records),
-            filter: args.filter.typed().unwrap_or_default().to_owned(),
-        },
-    )?;
+    let stores = Stores::named(&args.runs, &dir);
+    let page = report_of_runs(&records, &stores, origin(args, &dir, &records))?;
     plot::write(&args.output, page.html.as_bytes())?;
     stderr::note(&format!(
         "wrote {}: {}, {:.1} MB ({})",
@@ -67,8 +57,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// Writes the page of one trace.
-fn of_trace(args: &Args, dir: PathBuf) -> Result<u8> {
+fn write_trace_page(args: &Args, dir: PathBuf) -> Result<u8> {
     if args.runs.len() > 1 {
         return Err(Error::input_help(
             "--phase, --step, --from and --to choose a part of one trace, and several are named",
@@ -81,7 +70,7 @@ fn of_trace(args: &Args, dir: PathBuf) -> Result<u8> {
     stderr::note_part(&opened);
     let trace = &opened.trace;
     let selection = args.select.resolve(trace)?;
-    let is_chosen = args.select.step.is_some() || args.select.from.is_some() || args.select.to.is_some();
+    let is_chosen = args.select.step.is_some() || args.select.has_time_range();
     let window = is_chosen.then(|| args.select.interval(trace)).transpose()?;
     let analyzed = overlap::analyzed(trace, &selection)?;
     let written = trace_page(&TracePage {
@@ -115,46 +104,37 @@ fn trace_arguments(args: &Args, source: &str, dir: &Path) -> Vec<String> {
         true => below.or(path.file_name().map(Path::new)).unwrap_or(path).display().to_string(),
         false => source.to_owned(),
     };
-    let mut words = vec![shown];
-    let mut option = |name: &str, value: Option<String>| {
-        words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
-    };
-    let SelectArgs { phase, step, from, to } = &args.select;
-    option("--phase", phase.and_then(|phase| Some(phase.to_possible_value()?.get_name().to_owned())));
-    option("--step", step.map(|step| step.to_string()));
-    option("--from", from.map(|ns| format!("{ns}ns")));
-    option("--to", to.map(|ns| format!("{ns}ns")));
-    option("--rules", args.opening.rules.clone());
-    option("--recording", args.opening.recording.clone());
-    words.extend(desk::dir_option(dir));
-    words
+    let (part, opening) = (args.select.to_arguments(), args.opening.to_arguments());
+    [vec![shown], part, opening, desk::dir_option(dir)].concat()
 }
 
-/// Arguments with which the user named these runs.
-fn arguments(args: &Args, dir: &Path) -> Vec<String> {
-    [args.runs.clone(), desk::dir_option(dir)].concat()
-}
-
-/// Arguments for the directory of the runs, for verbs that accept no other name. Uses the first of several.
-fn directory(args: &Args, dir: &Path) -> Vec<String> {
-    match args.runs.iter().find(|name| Path::new(name).is_dir()) {
-        Some(named) => vec!["--dir".into(), named.clone()],
-        None => desk::dir_option(dir),
+/// Arguments that select the runs of the page again.
+fn origin(args: &Args, dir: &Path, records: &[Record]) -> ReportOrigin {
+    // the first of several directories
+    let named_dir = args.runs.iter().find(|name| Path::new(name).is_dir());
+    ReportOrigin {
+        arguments: [args.runs.clone(), desk::dir_option(dir)].concat(),
+        directory: match named_dir {
+            Some(named) => vec!["--dir".into(), named.clone()],
+            None => desk::dir_option(dir),
+        },
+        named: match args.runs.is_empty() || named_dir.is_some() {
+            true => String::new(),
+            false => named_filter(&args.runs, records),
+        },
+        filter: args.filter.typed().unwrap_or_default().to_owned(),
     }
 }
 
 /// Filter that matches exactly the named runs. Uses the names of whole batches, which are prefixes of their rows'
 /// ids; otherwise full ids, since part of an id may match another.
-fn named(args: &Args, records: &[Record]) -> String {
-    if args.runs.is_empty() || args.runs.iter().any(|name| Path::new(name).is_dir()) {
-        return String::new();
-    }
+fn named_filter(runs: &[String], records: &[Record]) -> String {
     // a batch may have been named by a prefix
     let batch = |name: &String| {
         let of_rows = records.iter().filter_map(|record| record.run.split_once(':'));
         of_rows.map(|(batch, _)| batch).find(|batch| batch.starts_with(name.as_str()))
     };
-    if let Some(batches) = args.runs.iter().map(batch).collect::<Option<BTreeSet<&str>>>() {
+    if let Some(batches) = runs.iter().map(batch).collect::<Option<BTreeSet<&str>>>() {
         let begins: Vec<String> = batches.iter().map(|batch| format!("{batch}:")).collect();
         return format!("id:{}", begins.join("|"));
     }

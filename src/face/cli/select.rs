@@ -65,8 +65,20 @@ impl SelectArgs {
         self.phase.is_some() || self.step.is_some() || self.has_time_range()
     }
 
-    fn has_time_range(&self) -> bool {
+    pub fn has_time_range(&self) -> bool {
         self.from.is_some() || self.to.is_some()
+    }
+
+    /// Arguments that select the same spans again.
+    pub fn to_arguments(&self) -> Vec<String> {
+        let Self { phase, step, from, to } = self;
+        let phase = phase.and_then(|phase| Some(phase.to_possible_value()?.get_name().to_owned()));
+        let time = |ns: Option<i64>| ns.map(|ns| format!("{ns}ns"));
+        let step = step.map(|step| step.to_string());
+        let options =
+            [("--phase", phase), ("--step", step), ("--from", time(*from)), ("--to", time(*to))];
+        let given = options.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        given.flatten().collect()
     }
 
     /// Resolves and checks the selection for an analysis of this trace. Prints a note about the default if the user

@@ -6,9 +6,8 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
-use super::libraries;
-use super::libraries::Library;
-use super::libraries::functions;
+use super::functions::{functions, symbol};
+use super::libraries::{self, Library};
 use base::error::{Error, Result};
 
 /// Oldest supported CUDA version of a driver: launch attributes for programmatic dependent launch and
@@ -118,7 +117,7 @@ pub fn version() -> Option<u32> {
     let library = libraries::open(Library::Driver).ok()?;
     type GetVersion = unsafe extern "C" fn(*mut c_int) -> u32;
     // SAFETY: this is the symbol's type in cuda.h in all versions.
-    let get = unsafe { super::libraries::symbol::<GetVersion>(library, "cuDriverGetVersion\0") }?;
+    let get = unsafe { symbol::<GetVersion>(library, "cuDriverGetVersion\0") }?;
     let mut version = 0;
     // SAFETY: writes one int to a valid address.
     let code = unsafe { get(&mut version) };

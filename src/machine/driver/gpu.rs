@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
 use super::api::{self, DriverFunctions, api, check, code};
-use super::libraries::functions;
+use super::functions::functions;
 use super::libraries::{Library, open};
 use super::stream::{Priority, Stream};
 use base::error::{Error, Result};

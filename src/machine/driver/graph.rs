@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use cudarc::driver::sys;
 
+use super::functions::symbol;
 use super::gpu::Gpu;
-use super::libraries::symbol;
 use super::libraries::{Library, open};
 use super::stream::Stream;
 use base::error::Result;

@@ -3,13 +3,6 @@
 //!
 //! Each library is opened once and stays loaded until exit, with global symbols, so that later lookups
 //! by the same name get the same file.
-//!
-//! [`functions!`] declares tables of foreign functions, resolved when a library is opened, so that a missing function is
-//! an error there instead of a panic at the first call. cudarc supplies types and constants only, not the calls, for
-//! three reasons. Its calls return Rust enums, and an unlisted value from a newer library would be undefined behavior;
-//! here results are plain integers. It resolves functions lazily and panics if one is missing. And it opens libraries
-//! under its own list of names (without `libnccl.so.2`), whereas this module also searches Python packages and
-//! user-specified files.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -51,9 +44,13 @@ impl Library {
         }
     }
 
-    /// Environment variable with the file to use exclusively. The two libraries that must match the
-    /// kernel driver have none.
-    pub fn variable(self) -> Option<&'static str> {
+    /// True for the libraries that are installed with the kernel driver and must match it.
+    fn comes_with_driver(self) -> bool {
+        matches!(self, Self::Driver | Self::Nvml)
+    }
+
+    /// Environment variable with the file to use exclusively.
+    fn override_variable(self) -> Option<&'static str> {
         match self {
             Self::Driver | Self::Nvml => None,
             Self::Nvrtc => Some("LADDERSCOPE_NVRTC"),
@@ -64,11 +61,10 @@ impl Library {
     }
 
     /// File names, preferred first. Toolkit libraries newer than the driver's major version come last:
-    /// CUDA is compatible only within a major version.
-    fn names(self, driver_major: u32) -> Vec<String> {
+    /// CUDA is compatible only within a major version. Only toolkit libraries call `driver_major`.
+    fn names(self, driver_major: impl Fn() -> u32) -> Vec<String> {
         let toolkit = |stem: &str| {
-            let mut majors = [13, 12];
-            majors.sort_by_key(|major| (*major > driver_major, u32::MAX - *major));
+            let majors = if driver_major() == 12 { [12, 13] } else { [13, 12] };
             let versioned = majors.iter().map(|major| format!("lib{stem}.so.{major}"));
             versioned.chain([format!("lib{stem}.so")]).collect()
         };
@@ -102,10 +98,10 @@ impl Library {
     }
 }
 
-/// Opens a library, or returns it if already loaded. Returns the same errors as [`found`], identical on
+/// Opens a library, or returns it if already loaded. Returns the same errors as [`open_with_path`], identical on
 /// every call.
-pub fn open(name: Library) -> Result<&'static libloading::Library> {
-    found(name).map(|found| &found.library)
+pub fn open(library: Library) -> Result<&'static libloading::Library> {
+    open_with_path(library).map(|loaded| &loaded.library)
 }
 
 /// Opens a library like [`open`] and returns its path as well.
@@ -114,16 +110,16 @@ pub fn open(name: Library) -> Result<&'static libloading::Library> {
 ///
 /// Returns an input error if the library is missing or fails to load, listing what was tried and what to
 /// install.
-pub fn found(name: Library) -> Result<&'static LoadedLibrary> {
-    let variable = |name: &str| std::env::var_os(name);
-    let found = name.cell().get_or_init(|| search(name, variable, &folders(variable, Path::new("/"))));
-    found.as_ref().map_err(|message| Error::input(message.clone()))
+pub fn open_with_path(library: Library) -> Result<&'static LoadedLibrary> {
+    let environment = |name: &str| std::env::var_os(name);
+    let search = || search(library, environment, &folders(environment, Path::new("/")));
+    library.cell().get_or_init(search).as_ref().map_err(|message| Error::input(message.clone()))
 }
 
 /// Existing library folders of toolkits and Python packages, from environment variables and below
 /// `root` (`/`).
-fn folders(variable: impl Fn(&str) -> Option<OsString>, root: &Path) -> Vec<PathBuf> {
-    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+fn folders(environment: impl Fn(&str) -> Option<OsString>, root: &Path) -> Vec<PathBuf> {
+    let set = |name: &str| environment(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let mut folders = Vec::new();
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(set);
     for toolkit in toolkits.chain([root.join("usr/local/cuda")]) {
@@ -131,15 +127,15 @@ fn folders(variable: impl Fn(&str) -> Option<OsString>, root: &Path) -> Vec<Path
         folders.push(toolkit.join("lib"));
         folders.push(toolkit.join("extras/CUPTI/lib64"));
     }
-    let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(set);
+    let virtual_environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(set);
     let homes = set("HOME").map(|home| home.join(".local"));
     // prefixes of Python installations on PATH: /opt/conda for /opt/conda/bin/python3
-    let path = variable("PATH").unwrap_or_default();
+    let path = environment("PATH").unwrap_or_default();
     let pythons: Vec<PathBuf> = std::env::split_paths(&path)
         .filter(|folder| folder.join("python3").is_file())
         .filter_map(|folder| Some(folder.parent()?.to_path_buf()))
         .collect();
-    let libs = environments.chain(pythons).chain(homes).map(|prefix| prefix.join("lib"));
+    let libs = virtual_environments.chain(pythons).chain(homes).map(|prefix| prefix.join("lib"));
     for lib in libs.chain([root.join("usr/local/lib"), root.join("usr/lib")]) {
         for python in children(&lib, |name| name.starts_with("python3")) {
             for packages in ["site-packages", "dist-packages"] {
@@ -168,32 +164,19 @@ fn children(folder: &Path, pass: impl Fn(&str) -> bool) -> Vec<PathBuf> {
 
 /// Searches a library; `Err` lists what was tried and gives advice.
 fn search(
-    name: Library,
-    variable: impl Fn(&str) -> Option<OsString>,
+    library: Library,
+    environment: impl Fn(&str) -> Option<OsString>,
     folders: &[PathBuf],
 ) -> Result<LoadedLibrary, String> {
-    // The driver's own libraries match it, and asking the driver for its version here would recurse.
-    let driver_major = match name {
-        Library::Nvrtc | Library::CublasLt | Library::Cupti => driver_major(),
-        Library::Driver | Library::Nvml | Library::Nccl => u32::MAX,
-    };
-    if let Some(named) = name.variable()
-        && let Some(file) = variable(named).filter(|file| !file.is_empty())
+    if let Some(variable) = library.override_variable()
+        && let Some(file) = environment(variable).filter(|file| !file.is_empty())
     {
-        let path = PathBuf::from(file);
-        return load(&path).map(|library| LoadedLibrary { path: path.clone(), library }).map_err(|problem| {
-            format!(
-                "{}: ${named} names {}, which cannot be loaded: {problem}; name a {} or unset the variable",
-                name.as_str(),
-                path.display(),
-                name.names(u32::MAX).first().map_or("library", String::as_str)
-            )
-        });
+        return load_named_file(library, variable, file.into());
     }
-    let mut broken = Vec::new();
-    let names = name.names(driver_major);
+    let names = library.names(driver_major);
     // A libcuda in a toolkit folder is a link-time stub.
-    let searched = !matches!(name, Library::Driver | Library::Nvml);
+    let folders: &[PathBuf] = if library.comes_with_driver() { &[] } else { folders };
+    let mut broken = Vec::new();
     // The right version in any folder takes precedence over another version in the first folder.
     for soname in &names {
         match load(Path::new(soname)) {
@@ -204,18 +187,40 @@ fn search(
             Err(problem) if is_absent(&problem, soname) => {}
             Err(problem) => broken.push(problem),
         }
-        let folders = folders.iter().filter(|_| searched);
-        for path in folders.map(|folder| folder.join(soname)).filter(|path| path.is_file()) {
+        for path in folders.iter().map(|folder| folder.join(soname)).filter(|path| path.is_file()) {
             match load(&path) {
                 Ok(library) => return Ok(LoadedLibrary { library, path }),
                 Err(problem) => broken.push(format!("{}: {problem}", path.display())),
             }
         }
     }
-    let elsewhere = match (searched, folders.len()) {
-        (false, _) => String::new(),
-        (true, 0) => " (nor in CUDA toolkits and NVIDIA's Python packages)".to_owned(),
-        (true, count) => {
+    Err(not_found_message(library, &names, folders, &broken))
+}
+
+/// Loads the file that the user names by `variable`.
+fn load_named_file(library: Library, variable: &str, path: PathBuf) -> Result<LoadedLibrary, String> {
+    match load(&path) {
+        Ok(library) => Ok(LoadedLibrary { library, path }),
+        Err(problem) => Err(format!(
+            "{}: ${variable} names {}, which cannot be loaded: {problem}; name a {} or unset the variable",
+            library.as_str(),
+            path.display(),
+            library.names(|| u32::MAX).first().map_or("library", String::as_str)
+        )),
+    }
+}
+
+/// Message with the searched names and folders, or the `broken` files, and advice.
+fn not_found_message(
+    library: Library,
+    names: &[String],
+    folders: &[PathBuf],
+    broken: &[String],
+) -> String {
+    let elsewhere = match (library.comes_with_driver(), folders.len()) {
+        (true, _) => String::new(),
+        (false, 0) => " (nor in CUDA toolkits and NVIDIA's Python packages)".to_owned(),
+        (false, count) => {
             let mut listed: Vec<String> =
                 folders.iter().take(4).map(|folder| folder.display().to_string()).collect();
             if count > listed.len() {
@@ -224,18 +229,19 @@ fn search(
             format!(" (nor in {})", listed.join(", "))
         }
     };
-    let variable =
-        name.variable().map_or(String::new(), |named| format!(", or set ${named} to the file"));
-    let problem = match name {
+    let hint = library
+        .override_variable()
+        .map_or(String::new(), |variable| format!(", or set ${variable} to the file"));
+    let problem = match library {
         Library::Driver => "no NVIDIA driver".to_owned(),
-        _ => format!("no {}", name.as_str()),
+        _ => format!("no {}", library.as_str()),
     };
     let tried = match broken.is_empty() {
         true => format!("{} not found{elsewhere}", names.join(", ")),
         // A library that fails to load is more informative than the list of searched folders.
         false => broken.join("; "),
     };
-    Err(format!("{problem}: {tried}; {}{variable}", name.advice()))
+    format!("{problem}: {tried}; {}{hint}", library.advice())
 }
 
 /// CUDA major version of the driver, or the maximum without a driver.
@@ -273,74 +279,6 @@ fn mapped(maps: &str, soname: &str) -> Option<PathBuf> {
         .map(Path::to_path_buf)
 }
 
-/// Declares a table of C functions with a `load` function that resolves all of them; `Err` lists the
-/// missing names. `as in sys` after a function checks its argument list against cudarc's declaration at
-/// compile time, for functions that take no enum as an integer.
-#[macro_export]
-macro_rules! functions {
-    (
-        $(#[$meta:meta])*
-        $vis:vis struct $table:ident;
-        $(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $answer:ty $(as in $sys:ident)?;)*
-    ) => {
-        $(#[$meta])*
-        #[allow(non_snake_case)]
-        $vis struct $table {
-            $($vis $name: unsafe extern "C" fn($($arg: $type),*) -> $answer,)*
-        }
-
-        $($crate::driver::libraries::same_arguments!($($sys)? => $name($($type),*));)*
-
-        impl $table {
-            /// Resolves every function; `Err` lists the names missing in the library.
-            #[allow(non_snake_case)]
-            $vis fn load(
-                library: &libloading::Library,
-            ) -> std::result::Result<Self, Vec<&'static str>> {
-                let mut missing = Vec::new();
-                $(
-                    // SAFETY: this is the function's type in NVIDIA's headers.
-                    let $name = unsafe {
-                        $crate::driver::libraries::symbol::<
-                            unsafe extern "C" fn($($arg: $type),*) -> $answer,
-                        >(library, concat!(stringify!($name), "\0"))
-                    };
-                    if $name.is_none() {
-                        missing.push(stringify!($name));
-                    }
-                )*
-                match ($($name,)*) {
-                    ($(Some($name),)*) => Ok(Self { $($name,)* }),
-                    _ => Err(missing),
-                }
-            }
-        }
-    };
-}
-pub use functions;
-
-/// Fails compilation if an argument list differs from cudarc's declaration.
-#[macro_export]
-macro_rules! same_arguments {
-    (=> $name:ident($($type:ty),*)) => {};
-    ($sys:ident => $name:ident($($type:ty),*)) => {
-        const _: () = {
-            let _: unsafe fn($($type),*) -> _ = $sys::$name;
-        };
-    };
-}
-pub use same_arguments;
-
-/// Resolves a symbol; `name` must end with a NUL byte.
-///
-/// # Safety
-///
-/// `T` must be the symbol's function pointer type.
-pub unsafe fn symbol<T: Copy>(library: &libloading::Library, name: &str) -> Option<T> {
-    // SAFETY: the caller guarantees the type.
-    unsafe { library.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_drivers_major_version_comes_first() {
-        let names = |major| Library::Nvrtc.names(major);
+        let names = |major| Library::Nvrtc.names(|| major);
         assert_eq!(names(13), ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]);
         assert_eq!(names(12), ["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so"]);
         assert_eq!(names(u32::MAX), names(13));
@@ -380,13 +318,13 @@ mod tests {
         let conda = make("opt/conda/lib/python3.12/site-packages/nvidia/cublas/lib");
         let bin = make("opt/conda/bin");
         std::fs::write(bin.join("python3"), "").expect("a file");
-        let variable = |name: &str| match name {
+        let environment = |name: &str| match name {
             "CUDA_HOME" => Some(root.path().join("opt/cuda").into_os_string()),
             "VIRTUAL_ENV" => Some(root.path().join("venv").into_os_string()),
             "PATH" => std::env::join_paths([root.path().join("no/such/bin"), bin.clone()]).ok(),
             _ => None,
         };
-        assert_eq!(folders(variable, root.path()), [toolkit, new, old, conda, system]);
+        assert_eq!(folders(environment, root.path()), [toolkit, new, old, conda, system]);
     }
 
     #[test]
@@ -416,7 +354,7 @@ mod tests {
             std::fs::copy(&any, folder.path().join(name)).expect("a copy");
         }
         let found = search(Library::Cupti, nothing, &folders).map(|found| found.path);
-        let first = &Library::Cupti.names(driver_major())[0];
+        let first = &Library::Cupti.names(driver_major)[0];
         assert_eq!(found, Ok(folder.path().join(first)));
     }
 

@@ -9,6 +9,7 @@
 //! the GPU any more. The documentation of each function lists only its additional errors.
 
 mod api;
+pub mod functions;
 mod gpu;
 mod graph;
 pub mod libraries;

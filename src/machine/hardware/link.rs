@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::cost_source::CostSource;
 use super::stack::CollectiveScale;
-use super::tables::CostSource;
 use table::Collective;
 
 /// Connection of the GPUs of a node.

@@ -4,6 +4,7 @@ mod built_in {
     include!(concat!(env!("OUT_DIR"), "/built_in.rs"));
 }
 mod collective;
+mod cost_source;
 mod link;
 mod memory;
 mod profile;
@@ -24,6 +25,7 @@ use base::text::same_name;
 use table::{BANDWIDTHS_GB_S, LATENCIES_US};
 
 pub use collective::CollectiveCost;
+pub use cost_source::CostSource;
 pub use link::{BasisRows, Fabric, InterNode, LargeMessages, LinkBasis, LinkPoint, LinkTable, Links};
 pub use memory::{MemoryNeed, PlanMemory};
 pub use profile::{GpuName, Profile, SIMULATED_GPU, Skew, Tflops, profile_named, profile_of};
@@ -32,7 +34,7 @@ pub use stack::{
     ActivationScales, AttentionKind, CollectiveScale, Contention, Engine, EngineVersion, STACKS,
     Schedule, Serving, Stack, lowering,
 };
-pub use tables::{AttentionSizes, CostSource, Peaks, Tables};
+pub use tables::{AttentionSizes, Peaks, Tables};
 pub use target::{HardwareParameter, Target};
 
 /// Values that are built in by name or come from a TOML file: profiles and stacks.

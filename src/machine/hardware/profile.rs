@@ -238,7 +238,7 @@ impl Profile {
         at_least("skew.rank_pct", self.skew.rank_pct, 0.0)?;
         at_least("skew.operation_pct", self.skew.operation_pct, 0.0)?;
         if let Some(name) = self.tables.as_deref().filter(|name| Tables::from_name(name).is_none()) {
-            let valid = Tables::NAMES.join(", ");
+            let valid = Tables::names().join(", ");
             return Err(("tables".into(), format!("is '{name}'; built in are {valid}")));
         }
         let links = &self.link;

@@ -1,9 +1,10 @@
 //! Latency of routed experts and of their exchanges, from tables; messages between pipeline stages.
 
+use super::cost_source::CostSource;
 use super::link::LinkTable;
 use super::profile::Profile;
 use super::stack::Engine;
-use super::tables::{CostSource, ExpertSections, Grid, Tables};
+use super::tables::{ExpertSections, Grid, Tables};
 use plan::DType;
 use table::{Collective, P2p};
 
@@ -206,7 +207,7 @@ impl Tables {
 /// Latency among measured ranks at the measured width nearest to `copies`, for as many columns in all.
 fn nearest(grid: &Grid, ranks: u32, copies: u32, rows: f64) -> Option<(f64, CostSource)> {
     let far = |known: &u64| (*known as f64 / f64::from(copies)).ln().abs();
-    let known = grid.seconds_of(ranks.into()).into_iter().min_by(|a, b| far(a).total_cmp(&far(b)))?;
+    let known = grid.second_sizes(ranks.into()).into_iter().min_by(|a, b| far(a).total_cmp(&far(b)))?;
     let (us, source) = grid.along(ranks.into(), known, rows * f64::from(copies) / known as f64)?;
     Some((us, if known == u64::from(copies) { source } else { source.max(CostSource::Interpolated) }))
 }

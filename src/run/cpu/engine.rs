@@ -7,9 +7,10 @@ use crossbeam_channel::unbounded;
 
 use super::attention::{AttentionScratch, KvCache, RopeTable};
 use super::kernels::CpuKernels;
+use super::placement::CorePlacement;
 use super::program::{CpuProgram, CpuWeights};
 use super::rank::{BoundProgram, CommLane, Rank};
-use super::team::{CorePlacement, Team};
+use super::team::Team;
 use crate::comm::{EmulatedLink, Pipe, RankFailure, RankGroup};
 use crate::generate::Sampling;
 use crate::recorder::{MonotonicClock, SpanRecorder, name_thread, precise_sleep};
@@ -166,7 +167,7 @@ pub(super) fn prepare(setup: &CpuSetup<'_>) -> Result<StageContext> {
         };
         Plan::stages(&spec).map_err(|problem| Error::input(problem.to_string()))
     };
-    let placement = CorePlacement::here((setup.tp * setup.pp) as usize, setup.threads);
+    let placement = CorePlacement::for_this_process((setup.tp * setup.pp) as usize, setup.threads);
     let mut base = 0;
     let mut program = |plan: Plan| {
         let program = CpuProgram::new(plan, base);
@@ -217,7 +218,7 @@ pub(super) fn run_ranks<T: Send, E: Send>(
                 let events = events.clone();
                 let compute = move || -> Result<T> {
                     name_thread(&format!("rank {global} compute"));
-                    shared.placement.compute(global, 0);
+                    shared.placement.pin_this_thread(global, 0);
                     precise_sleep();
                     let mut worker = worker(setup, shared, loaded, global)?;
                     body(&mut worker, &events).map_err(|broken| Error::failed(broken.to_string()))

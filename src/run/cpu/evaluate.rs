@@ -17,9 +17,9 @@ use super::attention::{RowRun, StepRows};
 use super::backend::CpuBackend;
 use super::engine::{self, CpuSetup, Loaded, Worker};
 use super::loss::Loss;
+use super::placement::CorePlacement;
 use super::program::{CpuProgram, CpuWeights};
 use super::rank::{BoundProgram, KeptValues};
-use super::team::CorePlacement;
 use crate::comm::RankFailure;
 use crate::generate::{
     Emit, EvaluateRequest, Evaluated, EvaluationWindow, WindowQuality, evaluation_plan,
@@ -191,7 +191,7 @@ fn one_group(
     results: &Sender<Evaluated>,
 ) -> Result<()> {
     let mut shared = engine::prepare(setup)?;
-    shared.placement = CorePlacement::free();
+    shared.placement = CorePlacement::unpinned();
     let body = |worker: &mut Worker<'_>, parts: &Sender<WindowShare>| {
         on_rank(worker, work, group, reference, parts)
     };

@@ -6,7 +6,8 @@
 //! | `engine` | starts the ranks' threads, hands each its weights, stops all when one fails |
 //! | `rank` | executes a plan's operations on one rank, with its collectives in flight |
 //! | `operations` | executes one compute operation |
-//! | `team` | other threads of a rank, and the core of each thread |
+//! | `team` | other threads of a rank |
+//! | `placement` | the core of each thread |
 //! | `program` | compiled plan: buffers, waits, weights |
 //! | `kernels`, `attention` | arithmetic; its loops are in the crate `arithmetic` |
 //! | `experts` | mixtures of experts |
@@ -23,6 +24,7 @@ pub(super) mod experts;
 pub(super) mod kernels;
 mod loss;
 mod operations;
+mod placement;
 mod program;
 mod rank;
 mod run;

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, CpuSetup, Worker};
+use super::placement::CorePlacement;
 use super::rank::Rank;
-use super::team::CorePlacement;
 use super::watch::{Gather, Pace, StepReport, Watch};
 use crate::comm::{RankFailure, RankGroup, SpinWait, emulated_link};
 use crate::generate::{CHUNK, GenerateRequest, GenerationResult, PromptLogits};

@@ -1,17 +1,17 @@
-//! Threads of a rank: their cores ([`CorePlacement`]), and additional compute threads that each compute their share of a
-//! product's panels ([`Team`]).
+//! Additional compute threads of a rank, which each compute their share of a product's panels.
 //!
 //! Products follow each other within microseconds, so if every thread has its own core ([`CorePlacement`]), a
 //! waiting thread spins briefly before it sleeps. Inputs are shared or moved, and each share of the result is copied:
 //! a few kilobytes compared with megabytes of weights.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
 use arithmetic::product::{Arranged, InstructionSet, PANEL_WIDTH, Panels, ProductOutput};
 
+use super::placement::CorePlacement;
 use crate::comm::SpinWait;
 use crate::recorder::name_thread;
 use base::error::{Error, Result};
@@ -31,24 +31,38 @@ struct Helper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Exchange between a thread and the rank's main thread.
+/// Hand-off of tasks and results between the rank's main thread and a helper.
 #[derive(Debug, Default)]
 struct Handoff {
-    state: AtomicU32,
-    work: Mutex<HelperProduct>,
+    /// A [`HandoffState`].
+    state: AtomicU8,
+    exchange: Mutex<Exchange>,
 }
 
-const IDLE: u32 = 0;
-const REQUESTED: u32 = 1;
-const DONE: u32 = 2;
-const STOP: u32 = 3;
-const GONE: u32 = 4;
+/// Protocol of a hand-off. Whoever sets a state other than idle wakes the other thread.
+///
+/// | state | set by | the helper | the main thread |
+/// |---|---|---|---|
+/// | idle | main thread, once it has the result | waits | does other work |
+/// | requested | main thread, with a task | computes its share | computes its own share, then waits |
+/// | done | helper, with the result | waits | copies the result |
+/// | stop | main thread, if the team is dropped | ends | joins it |
+/// | gone | helper, if it ends or panics | | panics instead of waiting forever |
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum HandoffState {
+    Idle = 0,
+    Requested,
+    Done,
+    Stop,
+    Gone,
+}
 
 #[derive(Debug, Default)]
-struct HelperProduct {
-    part: Option<ProductTask>,
-    /// `[rows, panels of the part x 16]`.
-    y: Vec<f32>,
+struct Exchange {
+    task: Option<ProductTask>,
+    /// `[rows, panels of the task x PANEL_WIDTH]`.
+    result: Vec<f32>,
 }
 
 #[derive(Debug)]
@@ -61,12 +75,41 @@ struct ProductTask {
 }
 
 impl Handoff {
-    fn work(&self) -> MutexGuard<'_, HelperProduct> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is(&self, state: u32) -> bool {
-        self.state.load(Ordering::Acquire) == state
+    fn is(&self, state: HandoffState) -> bool {
+        self.state.load(Ordering::Acquire) == state as u8
+    }
+
+    fn set(&self, state: HandoffState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+}
+
+impl Helper {
+    fn request(&self, task: ProductTask) {
+        self.handoff.exchange().task = Some(task);
+        self.handoff.set(HandoffState::Requested);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    /// Waits for the result and copies it to these panels of `onto`.
+    fn collect(&self, spin_wait: SpinWait, panels: Range<usize>, onto: ProductOutput<'_>) {
+        spin_wait.wait(|| !self.handoff.is(HandoffState::Requested), std::thread::park);
+        // the rank catches this panic, as any other, and the run fails
+        assert!(self.handoff.is(HandoffState::Done), "a thread of the rank has ended");
+        self.handoff.set(HandoffState::Idle);
+        let ProductOutput { y, columns } = onto;
+        let (first, width) = (panels.start * PANEL_WIDTH, panels.len() * PANEL_WIDTH);
+        let count = width.min(columns - first);
+        let exchange = self.handoff.exchange();
+        for (y, result) in y.chunks_exact_mut(columns).zip(exchange.result.chunks_exact(width)) {
+            y[first..first + count].copy_from_slice(&result[..count]);
+        }
     }
 }
 
@@ -80,7 +123,7 @@ impl Team {
                 .name(format!("rank{rank}-{number}"))
                 .spawn(move || {
                     name_thread(&format!("rank {rank} compute {number}"));
-                    placement.compute(rank, number);
+                    placement.pin_this_thread(rank, number);
                     serve(&own, spin_wait);
                 })
                 .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))?;
@@ -102,38 +145,26 @@ impl Team {
         if threads == 1 || panels.len() < threads || is_small {
             return set.product(x, w, panels, onto);
         }
-        let part = |thread: usize| {
+        let panels_of = |thread: usize| {
             panels.start + panels.len() * thread / threads
                 ..panels.start + panels.len() * (thread + 1) / threads
         };
         let requester = std::thread::current();
-        for (number, helper) in self.helpers.iter().enumerate() {
-            helper.handoff.work().part = Some(ProductTask {
+        for (helper, thread) in self.helpers.iter().zip(1..) {
+            helper.request(ProductTask {
                 set,
                 x: Arc::clone(x),
                 w: Arc::clone(w),
-                panels: part(number + 1),
+                panels: panels_of(thread),
                 requester: requester.clone(),
             });
-            helper.handoff.state.store(REQUESTED, Ordering::Release);
-            if let Some(thread) = &helper.thread {
-                thread.thread().unpark();
-            }
         }
         let ProductOutput { y, columns } = onto;
-        set.product(x, w, part(0), ProductOutput { y: &mut *y, columns });
-        for (number, helper) in self.helpers.iter().enumerate() {
-            self.spin_wait.wait(|| !helper.handoff.is(REQUESTED), std::thread::park);
-            assert!(helper.handoff.is(DONE), "a thread of the rank has ended");
-            helper.handoff.state.store(IDLE, Ordering::Relaxed);
-            let (first, own) =
-                (part(number + 1).start - panels.start, part(number + 1).len() * PANEL_WIDTH);
-            let first = first * PANEL_WIDTH;
-            let count = own.min(columns - first);
-            let work = helper.handoff.work();
-            for (y, part) in y.chunks_exact_mut(columns).zip(work.y.chunks_exact(own)) {
-                y[first..first + count].copy_from_slice(&part[..count]);
-            }
+        set.product(x, w, panels_of(0), ProductOutput { y: &mut *y, columns });
+        for (helper, thread) in self.helpers.iter().zip(1..) {
+            let Range { start, end } = panels_of(thread);
+            let own = start - panels.start..end - panels.start;
+            helper.collect(self.spin_wait, own, ProductOutput { y: &mut *y, columns });
         }
     }
 }
@@ -141,7 +172,7 @@ impl Team {
 impl Drop for Team {
     fn drop(&mut self) {
         for helper in &mut self.helpers {
-            helper.handoff.state.store(STOP, Ordering::Release);
+            helper.handoff.set(HandoffState::Stop);
             if let Some(thread) = helper.thread.take() {
                 thread.thread().unpark();
                 // a panic was already reported
@@ -156,111 +187,34 @@ fn serve(handoff: &Handoff, spin_wait: SpinWait) {
     struct MarkGone<'a>(&'a Handoff);
     impl Drop for MarkGone<'_> {
         fn drop(&mut self) {
-            self.0.state.store(GONE, Ordering::Release);
-            if let Some(part) = self.0.work().part.take() {
-                part.requester.unpark();
+            self.0.set(HandoffState::Gone);
+            if let Some(task) = self.0.exchange().task.take() {
+                task.requester.unpark();
             }
         }
     }
     let _mark = MarkGone(handoff);
     loop {
-        spin_wait.wait(|| handoff.is(REQUESTED) || handoff.is(STOP), std::thread::park);
-        if handoff.is(STOP) {
+        let is_awaited = || handoff.is(HandoffState::Requested) || handoff.is(HandoffState::Stop);
+        spin_wait.wait(is_awaited, std::thread::park);
+        if handoff.is(HandoffState::Stop) {
             return;
         }
-        let mut work = handoff.work();
-        let HelperProduct { part, y } = &mut *work;
-        let Some(ProductTask { set, x, w, panels, .. }) = part else { continue };
+        let mut exchange = handoff.exchange();
+        let Exchange { task, result } = &mut *exchange;
+        let Some(ProductTask { set, x, w, panels, .. }) = task else { continue };
         let columns = panels.len() * PANEL_WIDTH;
-        y.resize(x.rows() * columns, 0.0);
-        set.product(x, w, panels.clone(), ProductOutput { y, columns });
+        result.resize(x.rows() * columns, 0.0);
+        set.product(x, w, panels.clone(), ProductOutput { y: result, columns });
         // release the shared input before the main thread continues, because it overwrites it
-        let requester = part.take().map(|part| part.requester);
-        drop(work);
-        handoff.state.store(DONE, Ordering::Release);
+        let requester = task.take().map(|task| task.requester);
+        drop(exchange);
+        handoff.set(HandoffState::Done);
         if let Some(requester) = requester {
             requester.unpark();
         }
     }
 }
-
-/// Cores of all threads of a run. With fewer cores than threads nothing is pinned and waiting threads sleep at once;
-/// waking them costs tens of microseconds per collective.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CorePlacement {
-    /// Cores of each rank's threads; empty if not pinned.
-    cores: Vec<Vec<usize>>,
-}
-
-impl CorePlacement {
-    /// Places `ranks` ranks of `threads` threads each on the cores that this process may use.
-    pub fn here(ranks: usize, threads: u32) -> Self {
-        Self::on(&allowed(), ranks, threads)
-    }
-
-    /// Leaves placement to the system, for several unmeasured groups of ranks.
-    pub fn free() -> Self {
-        Self { cores: Vec::new() }
-    }
-
-    pub(super) fn on(cores: &[usize], ranks: usize, threads: u32) -> Self {
-        let threads = threads as usize;
-        let cores = match cores.len() >= ranks * threads {
-            true => cores.chunks_exact(threads.max(1)).take(ranks).map(<[usize]>::to_vec).collect(),
-            false => Vec::new(),
-        };
-        Self { cores }
-    }
-
-    pub fn compute(&self, rank: u32, number: u32) {
-        if let Some(core) = self.cores.get(rank as usize).and_then(|cores| cores.get(number as usize)) {
-            pin(*core);
-        }
-    }
-
-    pub fn spin_wait(&self) -> SpinWait {
-        if self.cores.is_empty() { SpinWait::default() } else { SpinWait::with_own_core() }
-    }
-
-    pub fn describe(&self) -> String {
-        if self.cores.is_empty() {
-            return "not pinned: fewer cores than threads, which sleep where they wait for one another"
-                .into();
-        }
-        let ranks = self.cores.iter().enumerate();
-        let text: Vec<String> = ranks
-            .map(|(rank, cores)| {
-                let numbers: Vec<String> = cores.iter().map(ToString::to_string).collect();
-                let cores = if cores.len() == 1 { "core" } else { "cores" };
-                format!("rank {rank}: compute on {cores} {}", numbers.join(", "))
-            })
-            .collect();
-        text.join("; ")
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn allowed() -> Vec<usize> {
-    use rustix::thread::{CpuSet, sched_getaffinity};
-    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
-}
-
-#[cfg(target_os = "linux")]
-fn pin(core: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core);
-    // if pinning is forbidden, the kernel schedules as usual
-    let _ = rustix::thread::sched_setaffinity(None, &set);
-}
-
-#[cfg(not(target_os = "linux"))]
-fn allowed() -> Vec<usize> {
-    Vec::new()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn pin(_: usize) {}
 
 #[cfg(test)]
 mod tests {
@@ -275,7 +229,7 @@ mod tests {
         let w =
             Arc::new(Panels::from_matrix(&Matrix { outputs, inputs, data: MatrixData::F32(numbers) }));
         for (threads, cores) in [(2, 2), (3, 3), (4, 1)] {
-            let placement = CorePlacement::on(&(0..cores).collect::<Vec<_>>(), 1, threads);
+            let placement = CorePlacement::on_cores(&(0..cores).collect::<Vec<_>>(), 1, threads);
             let team = Team::start(0, threads, &placement).unwrap();
             for rows in [1, 5, 40] {
                 let x: Vec<f32> = (0..rows * inputs).map(|_| rng.f32() - 0.5).collect();
@@ -298,15 +252,5 @@ mod tests {
                 assert_eq!(Arc::strong_count(&arranged), 1, "nobody keeps the rows");
             }
         }
-    }
-
-    #[test]
-    fn threads_are_pinned_and_spin_where_each_has_a_core() {
-        assert_eq!(CorePlacement::on(&[0, 1, 2, 5], 2, 1).cores, [[0], [1]]);
-        assert_eq!(CorePlacement::on(&[0, 1, 2, 5], 2, 2).cores, [[0, 1], [2, 5]]);
-        let few = CorePlacement::on(&[3, 7, 9], 2, 2);
-        assert!(few.cores.is_empty() && few.spin_wait() == SpinWait::default());
-        assert_eq!(CorePlacement::on(&[0, 1], 1, 2).spin_wait(), SpinWait::with_own_core());
-        assert_eq!(CorePlacement::on(&[0, 1], 1, 2).describe(), "rank 0: compute on cores 0, 1");
     }
 }

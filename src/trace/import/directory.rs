@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use zip::CompressionMethod;
 
-use super::formats::{FileFormat, HEAD, Importer, Reader, UNKNOWN, importers, recognise, refusal};
+use super::formats::{FileFormat, Importer, Reader, UNKNOWN, importers, refusal};
 use super::input::{ArchiveMember, FileSection, InputFile, ZipMember};
 use super::kineto;
 use super::rank::{Name, RankClaim};
+use super::recognise::{HEAD, recognise};
 use base::error::{Error, Result};
 use base::regular;
 use base::text::natural_order;
@@ -214,7 +215,8 @@ impl Survey {
         let (seen, others): (Vec<_>, Vec<_>) =
             self.traces.into_iter().partition(|(of, _)| is_of(of, importer));
         self.skipped.extend(others.into_iter().map(|(other, seen)| {
-            let why = format!("{}, while most traces here are {}", other.word, importer.word);
+            let why =
+                format!("{}, while most traces here are {}", other.short_name, importer.short_name);
             Skipped::new(seen.input, why)
         }));
         let seen = seen.into_iter().map(|(_, seen)| seen).collect();

@@ -28,22 +28,26 @@ pub mod kineto;
 mod left_out;
 mod misplaced;
 pub mod nsight;
+mod own;
 mod rank;
+mod recognise;
 pub mod recording;
 mod samples;
+mod sniff;
 mod steps;
 
 pub use directory::{holds_traces, unpack};
-pub use formats::is_known_file;
+pub use recognise::is_known_file;
 pub use steps::{StepName, StepWork, step_name};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use self::directory::ImportableFiles;
-use self::formats::{ImportSelection, Reader, recognise};
+use self::formats::{ImportSelection, Reader};
 use self::input::InputFile;
 use self::rank::{RankClaim, choose, decide, far_apart, is_of_order, require_one_job};
+use self::recognise::recognise;
 use crate::Trace;
 use crate::overlap::Class;
 use crate::rules::{RuleReport, Rules};

@@ -1,6 +1,7 @@
 //! Lookups in latency tables.
 
 use super::super::routed::ExpertSizes;
+use super::super::stack::ActivationScales;
 use super::*;
 
 const H100: Peaks = Peaks { tflops: 989.4, gb_s: 3350.0 };
@@ -45,7 +46,7 @@ fn median_attention(
 
 #[test]
 fn all_built_in_tables_parse() {
-    for name in Tables::NAMES {
+    for name in Tables::names() {
         let tables = Tables::from_name(name).unwrap();
         assert!(product(tables, [1, 4096, 4096]).is_some(), "{name}");
         for section in tables.sections.iter() {

@@ -7,7 +7,8 @@ use libloading::Library;
 use serde::Serialize;
 
 use base::error::{Error, Result};
-use machine::driver::libraries::{self, functions};
+use machine::driver::functions::functions;
+use machine::driver::libraries;
 use plan::DType;
 use table::shared_gpu;
 
@@ -141,7 +142,7 @@ pub fn probe() -> Probe {
 }
 
 fn find() -> std::result::Result<(&'static Library, String, c_int), String> {
-    let found = libraries::found(libraries::Library::Nccl).map_err(|e| e.to_string())?;
+    let found = libraries::open_with_path(libraries::Library::Nccl).map_err(|e| e.to_string())?;
     let name = found.path.display().to_string();
     let version = version(&found.library, &name)?;
     Ok((&found.library, name, version))

@@ -7,7 +7,8 @@ use cudarc::cublaslt::sys;
 
 use crate::cuda::blas::{MatMul, WORKSPACE_BYTES};
 use base::error::{Error, Result};
-use machine::driver::libraries::{self, Library, functions};
+use machine::driver::functions::functions;
+use machine::driver::libraries::{self, Library};
 use plan::DType;
 
 /// `cublasLtMatmulHeuristicResult_t`. The state is a plain integer because newer libraries may add states.
@@ -86,7 +87,7 @@ functions! {
 pub(super) fn lt() -> Result<&'static Lt> {
     static LT: OnceLock<Result<Lt, String>> = OnceLock::new();
     let load = || {
-        let found = libraries::found(Library::CublasLt).map_err(|error| error.to_string())?;
+        let found = libraries::open_with_path(Library::CublasLt).map_err(|error| error.to_string())?;
         Lt::load(&found.library).map_err(|missing| {
             format!(
                 "cuBLASLt in {} is too old: it lacks {}; install CUDA 12.0's or newer",

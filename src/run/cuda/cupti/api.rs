@@ -7,7 +7,8 @@ use cudarc::cupti::sys;
 
 use base::error::{Error, Result};
 pub(super) use inject::records::kind;
-use machine::driver::libraries::{self, Library, functions};
+use machine::driver::functions::functions;
+use machine::driver::libraries::{self, Library};
 
 /// CUPTI buffer callbacks: one requests an empty buffer, one returns it with `valid` bytes of records.
 pub(super) type RequestBufferCallback =
@@ -49,7 +50,7 @@ const MULTIPLE_SUBSCRIBERS: u32 =
 pub(super) fn api() -> Result<&'static CuptiRecordingApi> {
     static API: OnceLock<Result<CuptiRecordingApi, String>> = OnceLock::new();
     let loaded = API.get_or_init(|| {
-        let found = libraries::found(Library::Cupti).map_err(|e| e.to_string())?;
+        let found = libraries::open_with_path(Library::Cupti).map_err(|e| e.to_string())?;
         CuptiRecordingApi::load(&found.library).map_err(|missing| {
             format!(
                 "CUPTI at {} lacks {}: it is older than CUDA 12; --recorder stamps needs no CUPTI",

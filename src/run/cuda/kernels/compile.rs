@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 use crate::cuda::kernels::KernelOptions;
 use base::checksum::hex;
 use base::error::{Error, Result};
-use machine::driver::libraries::{self, Library, functions};
+use machine::driver::functions::functions;
+use machine::driver::libraries::{self, Library};
 use plan::DType;
 
 type Program = *mut c_void;
@@ -69,7 +70,7 @@ impl Nvrtc {
     }
 
     fn load() -> Result<Self, String> {
-        let found = libraries::found(Library::Nvrtc).map_err(|error| error.to_string())?;
+        let found = libraries::open_with_path(Library::Nvrtc).map_err(|error| error.to_string())?;
         let path = found.path.display();
         let api = Api::load(&found.library).map_err(|missing| {
             format!("{path} is not NVRTC of CUDA 12 or newer: no symbol {}", missing.join(", "))

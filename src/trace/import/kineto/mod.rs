@@ -33,22 +33,22 @@ use crate::Trace;
 use base::error::Result;
 
 pub(super) static TRACE_EVENTS: Importer = Importer {
-    name: "trace events (JSON) of PyTorch's profiler or JAX",
-    word: "trace events (JSON)",
-    marks: &[FormatSignature::Json(&[b"\"traceEvents\""])],
     glance: open::glance,
-    import: |selection| import(selection, open::read_events),
     kernel: kernel::kernel,
-    ..Importer::PLAIN
+    ..Importer::new(
+        "trace events (JSON) of PyTorch's profiler or JAX",
+        "trace events (JSON)",
+        &[FormatSignature::Json(&[b"\"traceEvents\""])],
+        |selection| import(selection, open::read_events),
+    )
 };
 
-pub(super) static ROCPROF: Importer = Importer {
-    name: "a rocprofv3 trace (JSON)",
-    word: "rocprofv3's",
-    marks: &[FormatSignature::Json(&[b"\"rocprofiler-sdk-tool\""])],
-    import: |selection| import(selection, rocprof::read),
-    ..Importer::PLAIN
-};
+pub(super) static ROCPROF: Importer = Importer::new(
+    "a rocprofv3 trace (JSON)",
+    "rocprofv3's",
+    &[FormatSignature::Json(&[b"\"rocprofiler-sdk-tool\""])],
+    |selection| import(selection, rocprof::read),
+);
 
 /// Imports files whose events `read` makes those of PyTorch's profiler.
 fn import(mut selection: ImportSelection<'_>, read: open::ReadEvents) -> Result<Trace> {

@@ -32,19 +32,20 @@ use plan::Cost;
 use table::Environment;
 
 pub(super) static SQLITE: Importer = Importer {
-    name: "an SQLite export of Nsight Systems",
-    word: "SQLite",
-    marks: &[FormatSignature::Begins(b"SQLite format 3\0")],
-    import: |mut selection| {
-        let (files, chosen) = selection.choose()?;
-        chosen.found(selection.recording)?;
-        Ok(selection.noted(import(&files)?))
-    },
     kernel: |files, wanted| {
         let each = files.iter().map(|path| host::kernel(path, wanted));
         each.collect::<Result<Vec<_>>>().map(|found| found.into_iter().flatten().next())
     },
-    ..Importer::PLAIN
+    ..Importer::new(
+        "an SQLite export of Nsight Systems",
+        "SQLite",
+        &[FormatSignature::Begins(b"SQLite format 3\0")],
+        |mut selection| {
+            let (files, chosen) = selection.choose()?;
+            chosen.found(selection.recording)?;
+            Ok(selection.noted(import(&files)?))
+        },
+    )
 };
 
 /// Parts of a recording in the tables' terms, for other importers of CUPTI's records.

@@ -25,17 +25,16 @@ use base::error::{Error, Result};
 use base::text::natural_order;
 use table::Environment;
 
-pub(super) static PARTS: Importer = Importer {
-    name: "a part of a recording of Ladderscope",
-    word: "ladderscope's own",
-    marks: &[FormatSignature::Begins(&inject::format::MAGIC)],
+pub(super) static PARTS: Importer = Importer::new(
+    "a part of a recording of Ladderscope",
+    "ladderscope's own",
+    &[FormatSignature::Begins(&inject::format::MAGIC)],
     // the selection's notes are about the control file beside the parts
-    import: |selection| {
+    |selection| {
         let files: Vec<InputFile> = selection.files.into_iter().map(|(input, _)| input).collect();
         import(&files)
     },
-    ..Importer::PLAIN
-};
+);
 
 /// Reads bytes as a part and merges it, alone and with a second one, for the fuzz target.
 #[doc(hidden)]

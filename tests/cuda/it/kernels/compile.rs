@@ -217,7 +217,7 @@ fn errors_in_headers_name_the_header() {
 #[test]
 fn where_nvrtc_comes_from_is_told() {
     let Some(nvrtc) = nvrtc() else { return };
-    let path = libraries::found(Library::Nvrtc).expect("it is there").path.display();
+    let path = libraries::open_with_path(Library::Nvrtc).expect("it is there").path.display();
     println!("NVRTC {:?} at {path}", nvrtc.version());
     assert!(nvrtc.version() >= (12, 0));
 }

@@ -1,15 +1,11 @@
-//! Traces of simulated runs: a simulated run stores no trace, because simulating its cell again gives the same spans. Checks
-//! of stored predictions against measured changes.
+//! Traces of simulated runs, which store none: simulating their cells again gives the same spans.
 
 use std::fmt;
 
-use super::OpenedTrace;
 use base::error::{Error, Result};
-use lab::store::Store;
 use plan::Phase;
 use run::GridContext;
 use run::sim::Simulator;
-use study::diff::{PredictionCheck, StoredPrediction, TraceDiff, checked};
 use table::Spec;
 use trace::Trace;
 
@@ -19,13 +15,13 @@ const MOST_SPANS: u64 = 4 << 20;
 /// First decode steps of a run, for a trace that does not have all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstSteps {
-    pub steps: u32,
-    pub of: u32,
+    pub shown: u32,
+    pub all: u32,
 }
 
 impl fmt::Display for FirstSteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "first {} of {} steps", self.steps, self.of)
+        write!(f, "first {} of {} steps", self.shown, self.all)
     }
 }
 
@@ -38,16 +34,16 @@ impl fmt::Display for FirstSteps {
 /// Returns an input error if the model, hardware or stack no longer exists, and the errors of the simulation.
 pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<FirstSteps>)> {
     let simulator = Simulator::default();
-    let predict = |output_tokens| -> Result<Trace> {
+    let simulate = |output_tokens| -> Result<Trace> {
         let spec = Spec { output_tokens, ..spec.clone() };
         let (_, trace) = simulator.cell(&spec)?.run(true)?;
         trace.ok_or_else(|| Error::failed("the simulation left no trace"))
     };
-    // one step gives the number of spans per step
-    let one = predict(spec.output_tokens.min(2))?;
+    // One step gives the number of spans per step: only the simulator knows those of stages and micro-batches.
+    let one = simulate(spec.output_tokens.min(2))?;
     let spans_a_step = one.spans.iter().filter(|span| span.phase == Phase::Decode).count() as u64;
     let part = first_steps(spec.output_tokens.saturating_sub(1), spans_a_step, upto);
-    Ok((predict(part.map_or(spec.output_tokens, |part| part.steps + 1))?, part))
+    Ok((simulate(part.map_or(spec.output_tokens, |part| part.shown + 1))?, part))
 }
 
 /// Returns an input error if a file that a stored cell names is missing or has changed, because simulating again
@@ -68,36 +64,10 @@ pub(super) fn require_unchanged_files(spec: &Spec) -> Result<()> {
     }
 }
 
-fn first_steps(of: u32, spans_a_step: u64, upto: Option<u32>) -> Option<FirstSteps> {
+fn first_steps(all: u32, spans_a_step: u64, upto: Option<u32>) -> Option<FirstSteps> {
     let fitting = u32::try_from(MOST_SPANS / spans_a_step.max(1)).unwrap_or(u32::MAX);
-    let steps = fitting.max(1).max(upto.map_or(0, |step| step.saturating_add(1)));
-    (steps < of).then_some(FirstSteps { steps, of })
-}
-
-/// Errors of a stored prediction; `after` is the second trace. A single one is stored with the prediction, in place of
-/// an earlier one of the same traces.
-///
-/// # Errors
-///
-/// Returns those of the store, and an input error if the prediction has no row of the trace's architecture.
-pub fn check_prediction(
-    name: &str,
-    store: &Store,
-    diff: &TraceDiff,
-    after: &OpenedTrace,
-) -> Result<Vec<PredictionCheck>> {
-    let mut prediction: StoredPrediction = store.prediction(name)?;
-    let architecture = after.trace.meta.spec.as_ref().map(|spec| spec.architecture.to_string());
-    let checks = checked(&prediction, diff, architecture.as_deref(), &store.now())?;
-    if let [check] = &checks[..] {
-        let is_same = |old: &PredictionCheck| {
-            (&old.label, &old.before, &old.after) == (&check.label, &check.before, &check.after)
-        };
-        prediction.checks.retain(|old| !is_same(old));
-        prediction.checks.push(check.clone());
-        store.set_prediction(name, &prediction)?;
-    }
-    Ok(checks)
+    let shown = fitting.max(1).max(upto.map_or(0, |step| step.saturating_add(1)));
+    (shown < all).then_some(FirstSteps { shown, all })
 }
 
 #[cfg(test)]
@@ -109,9 +79,9 @@ mod tests {
         let fitting = (MOST_SPANS / 4000) as u32;
         assert_eq!(first_steps(fitting, 4000, None), None);
         let all = fitting + 100;
-        assert_eq!(first_steps(all, 4000, None), Some(FirstSteps { steps: fitting, of: all }));
-        assert_eq!(first_steps(all, 4000, Some(fitting + 9)).map(|p| p.steps), Some(fitting + 10));
+        assert_eq!(first_steps(all, 4000, None), Some(FirstSteps { shown: fitting, all }));
+        assert_eq!(first_steps(all, 4000, Some(fitting + 9)).map(|p| p.shown), Some(fitting + 10));
         assert_eq!(first_steps(all, 4000, Some(all - 1)), None);
-        assert_eq!(first_steps(all, u64::MAX, None).map(|p| p.steps), Some(1));
+        assert_eq!(first_steps(all, u64::MAX, None).map(|p| p.shown), Some(1));
     }
 }
