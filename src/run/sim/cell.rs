@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::cost::CostModel;
 use super::durations::{Durations, ExpertShares, TimeBySource};
-use super::lanes::{LaneClock, LaneSimulation, LaneTimes, SimulatedOperation, mean_overlap};
+use super::lane_times::{LaneOverlap, LaneTimes, mean_overlap};
+use super::lanes::{LaneClock, LaneSimulation, SimulatedOperation};
 use super::link::{collective, environment};
 use super::routing::ExpertRouting;
 use super::serving::{CellTimes, Load, ServingLatency, serve};
@@ -289,7 +290,7 @@ impl SimulatedCell<'_> {
             let both = lanes.step(&self.durations(phase, step), &mut clock, count);
             (milliseconds(clock.tokens), both)
         };
-        times.add_overlap(both, 0);
+        times.add_overlap(LaneOverlap { both, waiting: 0 });
         (ms, times.overlap())
     }
 
@@ -318,7 +319,7 @@ impl SimulatedCell<'_> {
             }
         });
         for (times, overlap) in times.iter_mut().zip(ranks.overlaps()) {
-            times.add_overlap(overlap.both, overlap.waiting);
+            times.add_overlap(overlap);
         }
         let is_free = !plan.operations.iter().any(|operation| operation.kind.is_collective());
         let ns = match is_free && phase == Phase::Decode {
@@ -353,14 +354,15 @@ impl SimulatedCell<'_> {
                 times.count(&event);
                 recorder.add(0, &event);
             });
-            times.add_overlap(both, 0);
+            times.add_overlap(LaneOverlap { both, waiting: 0 });
             recorder.end_step(Phase::Decode, step);
             tokens.push(clock.tokens);
             step += 1;
             // if the lanes are in the same relative state and nothing grows any more, all remaining steps are
             // identical
             let length = clock.tokens.saturating_sub(begin.tokens);
-            let is_same = clock.earlier(length) == begin;
+            let earlier = |ns: i64| ns.saturating_sub(length);
+            let is_same = clock.free.map(earlier) == begin.free;
             if !recorder.is_on && is_same && !grew && step > 1 && !durations.is_growing() {
                 let left = i64::from(steps - step);
                 times.repeat(&before, left, left.saturating_mul(length));
@@ -400,7 +402,7 @@ impl SimulatedCell<'_> {
             tokens.push(ranks.tokens());
         }
         for (times, overlap) in times.iter_mut().zip(ranks.overlaps()) {
-            times.add_overlap(overlap.both, overlap.waiting);
+            times.add_overlap(overlap);
         }
         (tokens, mean_overlap(&times))
     }

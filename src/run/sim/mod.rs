@@ -7,6 +7,7 @@
 mod cell;
 mod cost;
 mod durations;
+mod lane_times;
 mod lanes;
 mod link;
 mod pipeline;

@@ -6,7 +6,8 @@
 
 use super::cell::{Recorder, SimulatedCell, milliseconds};
 use super::durations::Durations;
-use super::lanes::{LaneClock, LaneSimulation, LaneTimes, SimulatedOperation, Transfers, mean_overlap};
+use super::lane_times::{LaneOverlap, LaneTimes, mean_overlap};
+use super::lanes::{LaneClock, LaneSimulation, SimulatedOperation, StageMessages};
 use super::link::transfers;
 use plan::{Lane, Phase};
 
@@ -17,15 +18,15 @@ const FILLING_STEPS: u32 = 3;
 struct Stages {
     lanes: Vec<LaneSimulation>,
     clocks: Vec<LaneClock>,
-    transfers: Vec<Transfers>,
+    messages: Vec<StageMessages>,
 }
 
 impl Stages {
     fn new(cell: &SimulatedCell<'_>, phase: Phase) -> Self {
         let lanes: Vec<LaneSimulation> =
             cell.plans.stages(phase).iter().map(LaneSimulation::new).collect();
-        let transfers = lanes.iter().map(|_| Transfers::default()).collect();
-        Self { clocks: vec![LaneClock::default(); lanes.len()], lanes, transfers }
+        let messages = lanes.iter().map(|_| StageMessages::default()).collect();
+        Self { clocks: vec![LaneClock::default(); lanes.len()], lanes, messages }
     }
 
     /// The same stages at the same time, with the plans of decode steps.
@@ -43,13 +44,13 @@ impl Stages {
         let stages = self.lanes.len();
         let (mut tokens, mut both) = (0, Vec::with_capacity(stages));
         for (stage, durations) in durations.iter().enumerate() {
-            let (clock, transfers) = (&mut self.clocks[stage], &mut self.transfers[stage]);
+            let (clock, messages) = (&mut self.clocks[stage], &mut self.messages[stage]);
             let visit = |event| visit(stage, event);
-            let (busy, sampled) = self.lanes[stage].stage_step(durations, clock, transfers, visit);
+            let (busy, sampled) = self.lanes[stage].stage_step(durations, clock, messages, visit);
             both.push(busy);
             tokens = sampled.unwrap_or(tokens);
-            let sent = std::mem::take(&mut transfers.outgoing);
-            self.transfers[(stage + 1) % stages].incoming.extend(sent);
+            let sent = std::mem::take(&mut messages.outgoing);
+            self.messages[(stage + 1) % stages].incoming.extend(sent);
         }
         (tokens, both)
     }
@@ -107,9 +108,8 @@ impl SimulatedCell<'_> {
         let prefill = self.stage_durations(Phase::Prefill, 0);
         let mut tokens = vec![stages.step(&prefill, |stage, event| recorder.add(stage, &event)).0];
         recorder.end_step(Phase::Prefill, 0);
-        let ended = |clock: &LaneClock| clock.free[0].max(clock.free[1]);
         let mut times: Vec<LaneTimes> =
-            stages.clocks.iter().map(|clock| LaneTimes::since(ended(clock))).collect();
+            stages.clocks.iter().map(|clock| LaneTimes::since(clock.both_free())).collect();
         let mut tails: Vec<Tail> = times.iter().map(|_| Tail::default()).collect();
         let mut stages = stages.decode(self);
         let mut durations = self.stage_durations(Phase::Decode, 0);
@@ -125,7 +125,8 @@ impl SimulatedCell<'_> {
             for ((times, both), (tail, clock)) in
                 times.iter_mut().zip(both).zip(tails.iter_mut().zip(&stages.clocks))
             {
-                times.add_overlap(both + tail.end_step(clock.free[0]), 0);
+                let both = both + tail.end_step(clock.free(Lane::Compute));
+                times.add_overlap(LaneOverlap { both, waiting: 0 });
             }
             recorder.end_step(Phase::Decode, step);
             tokens.push(sampled);
@@ -220,7 +221,7 @@ mod tests {
         let lanes: Vec<LaneSimulation> = plans.iter().map(LaneSimulation::new).collect();
         let mut stages = Stages {
             clocks: vec![LaneClock::default(); 2],
-            transfers: vec![Transfers::default(), Transfers::default()],
+            messages: vec![StageMessages::default(), StageMessages::default()],
             lanes,
         };
         (0..steps).map(|_| stages.step(&durations, |_, _| {}).0).collect()
@@ -255,11 +256,11 @@ mod tests {
         .unwrap();
         let receive = |free: i64, sent: i64| {
             let mut clock = LaneClock { free: [free, 0], tokens: 0 };
-            let mut transfers = Transfers::default();
-            transfers.incoming.push_back(sent);
+            let mut messages = StageMessages::default();
+            messages.incoming.push_back(sent);
             let durations = Durations::given(&vec![0; plans[1].operations.len()]);
             let mut found = None;
-            LaneSimulation::new(&plans[1]).stage_step(&durations, &mut clock, &mut transfers, |event| {
+            LaneSimulation::new(&plans[1]).stage_step(&durations, &mut clock, &mut messages, |event| {
                 if plans[1].operations[event.operation].kind == Kind::Receive {
                     found = Some((event.ready, event.start, event.end));
                 }

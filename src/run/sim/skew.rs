@@ -7,7 +7,8 @@
 //! [`replay`] does the same with measured times, to predict a different wiring.
 
 use super::durations::{ContendedDurations, Durations, ExpertShares};
-use super::lanes::{LaneClock, PlanDependencies, SimulatedOperation};
+use super::lane_times::LaneOverlap;
+use super::lanes::{LaneClock, PENDING, PlanDependencies, SimulatedOperation};
 use super::routing::DRAWS;
 use machine::hardware::Skew;
 use plan::{Lane, Plan};
@@ -39,7 +40,7 @@ impl Normal {
 }
 
 pub(super) struct SkewedRanks {
-    wiring: PlanDependencies,
+    dependencies: PlanDependencies,
     skew: Skew,
     seed: u64,
     ranks: Vec<Rank>,
@@ -50,19 +51,11 @@ pub(super) struct SkewedRanks {
 
 /// Collective that all ranks have reached.
 #[derive(Clone, Copy)]
-struct Transfer {
+struct ReachedCollective {
     /// Arrival of the last rank (ns).
     start: i64,
     /// Remaining work (ns at full rate).
     left: f64,
-}
-
-/// Time of a rank with both lanes busy (ns).
-#[derive(Clone, Copy, Default)]
-pub(super) struct LaneOverlap {
-    pub(super) both: i64,
-    /// Part of it in which the collective waited for a peer.
-    pub(super) waiting: i64,
 }
 
 struct Rank {
@@ -101,7 +94,7 @@ impl SkewedRanks {
     /// `first` is the number of the first replayed step: steps are numbered over the run, so each is drawn anew,
     /// while a rank keeps its speed over both plans.
     pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[LaneClock]) -> Self {
-        let wiring = PlanDependencies::new(plan);
+        let dependencies = PlanDependencies::new(plan);
         let ranks = clocks
             .iter()
             .zip(0_u64..)
@@ -110,9 +103,9 @@ impl SkewedRanks {
                 // a rank's speed is the same in prefill and decode
                 speed: (1.0 + skew.rank_pct / 100.0 * Normal::new(seed, rank, u64::MAX - 1).next())
                     .max(MIN_FACTOR),
-                ends: vec![i64::MAX; wiring.len()],
-                durations: vec![0; wiring.len()],
-                host: vec![0; wiring.len()],
+                ends: vec![PENDING; dependencies.len()],
+                durations: vec![0; dependencies.len()],
+                host: vec![0; dependencies.len()],
                 floors: Vec::new(),
                 head: [0; 2],
                 compute: None,
@@ -120,7 +113,7 @@ impl SkewedRanks {
                 overlap: LaneOverlap::default(),
             })
             .collect();
-        Self { wiring, skew, seed, ranks, steps: first, routed: Vec::new() }
+        Self { dependencies, skew, seed, ranks, steps: first, routed: Vec::new() }
     }
 
     /// Gives operations with experts the work of their rank: one of the draws in each step and layer.
@@ -185,22 +178,24 @@ impl SkewedRanks {
         mut visit: impl FnMut(usize, SimulatedOperation),
     ) {
         for rank in &mut self.ranks {
-            rank.ends.fill(i64::MAX);
+            rank.ends.fill(PENDING);
             rank.head = [0; 2];
         }
-        let mut transfer: Option<Transfer> = None;
+        let mut collective: Option<ReachedCollective> = None;
         let mut now = self.ranks.iter().map(|rank| rank.clock.tokens).min().unwrap_or(0);
         loop {
             for rank in &mut self.ranks {
-                rank.start(&self.wiring);
+                rank.start(&self.dependencies);
             }
-            if transfer.is_none() {
-                transfer = self
-                    .arrival()
-                    .map(|(start, operation)| Transfer { start, left: durations.ns[operation] as f64 });
+            if collective.is_none() {
+                let reached = |(start, operation): (i64, usize)| ReachedCollective {
+                    start,
+                    left: durations.ns[operation] as f64,
+                };
+                collective = self.arrival().map(reached);
             }
-            let Some((next, ended)) = self.next(now, transfer, durations) else { break };
-            self.advance(now, next, &mut transfer, durations);
+            let Some((next, ended)) = self.next(now, collective, durations) else { break };
+            self.advance(now, next, &mut collective, durations);
             now = next;
             match ended {
                 EarliestEnd::Compute(index) => {
@@ -221,7 +216,7 @@ impl SkewedRanks {
                     }
                 }
                 EarliestEnd::Collective => {
-                    let arrival = transfer.take().map_or(now, |transfer| transfer.start);
+                    let arrival = collective.take().map_or(now, |collective| collective.start);
                     for (index, rank) in self.ranks.iter_mut().enumerate() {
                         let Some(one) = rank.comm.take() else { continue };
                         // waiting for peers on the compute lane is not contention
@@ -244,8 +239,8 @@ impl SkewedRanks {
             }
         }
         for rank in &mut self.ranks {
-            let free = rank.clock.free;
-            rank.clock.tokens = self.wiring.tokens(&rank.ends).unwrap_or(free[0].max(free[1]));
+            let tokens = self.dependencies.tokens(&rank.ends);
+            rank.clock.tokens = tokens.unwrap_or(rank.clock.both_free());
         }
         self.steps += 1;
     }
@@ -277,7 +272,7 @@ impl SkewedRanks {
         Some((arrived.iter().map(|one| one.start).max()?, arrived.first()?.operation))
     }
 
-    /// Rates of every rank's compute and of the transfer, valid until the next event.
+    /// Rates of every rank's compute and of the collective, valid until the next event.
     fn rates(&self, now: i64, durations: ContendedDurations<'_>) -> (Vec<f64>, f64) {
         let compute = |rank: &Rank| match (rank.compute, rank.comm) {
             (Some(compute), Some(comm)) if comm.start <= now => {
@@ -293,7 +288,7 @@ impl SkewedRanks {
     fn next(
         &self,
         now: i64,
-        transfer: Option<Transfer>,
+        collective: Option<ReachedCollective>,
         durations: ContendedDurations<'_>,
     ) -> Option<(i64, EarliestEnd)> {
         let (compute_rates, comm_rate) = self.rates(now, durations);
@@ -314,9 +309,13 @@ impl SkewedRanks {
                 consider(one.start, EarliestEnd::Nothing);
             }
         }
-        match transfer {
-            Some(Transfer { start, .. }) if start > now => consider(start, EarliestEnd::Nothing),
-            Some(Transfer { left, .. }) => consider(after(left, comm_rate), EarliestEnd::Collective),
+        match collective {
+            Some(ReachedCollective { start, .. }) if start > now => {
+                consider(start, EarliestEnd::Nothing)
+            }
+            Some(ReachedCollective { left, .. }) => {
+                consider(after(left, comm_rate), EarliestEnd::Collective)
+            }
             None => {}
         }
         best
@@ -326,12 +325,12 @@ impl SkewedRanks {
         &mut self,
         now: i64,
         next: i64,
-        transfer: &mut Option<Transfer>,
+        collective: &mut Option<ReachedCollective>,
         durations: ContendedDurations<'_>,
     ) {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let time = (next - now) as f64;
-        let is_waiting = transfer.is_none_or(|transfer| transfer.start > now);
+        let is_waiting = collective.is_none_or(|collective| collective.start > now);
         for (rank, rate) in self.ranks.iter_mut().zip(compute_rates) {
             if let Some(one) = rank.compute.as_mut().filter(|one| one.start <= now) {
                 one.left = (one.left - time * rate).max(0.0);
@@ -342,8 +341,8 @@ impl SkewedRanks {
                 }
             }
         }
-        if let Some(transfer) = transfer.as_mut().filter(|transfer| transfer.start <= now) {
-            transfer.left = (transfer.left - time * comm_rate).max(0.0);
+        if let Some(collective) = collective.as_mut().filter(|collective| collective.start <= now) {
+            collective.left = (collective.left - time * comm_rate).max(0.0);
         }
     }
 }
@@ -356,18 +355,18 @@ enum EarliestEnd {
 }
 
 impl Rank {
-    fn start(&mut self, wiring: &PlanDependencies) {
+    fn start(&mut self, dependencies: &PlanDependencies) {
         let waits_inline = self.comm.is_some_and(|one| one.lane == Lane::Compute);
         if self.compute.is_none()
             && !waits_inline
-            && let Some((operation, mut ready)) = self.startable(wiring, 0)
+            && let Some((operation, mut ready)) = self.startable(dependencies, Lane::Compute)
         {
-            let mut start = ready.max(self.clock.free[0]);
+            let mut start = ready.max(self.clock.free(Lane::Compute));
             if self.host[operation] > 0 {
                 start = start.saturating_add(self.host[operation]);
                 ready = start;
             }
-            if !wiring.inline[operation] {
+            if !dependencies.inline[operation] {
                 let floor = self.floors.get(operation).map_or(0, |floor| floor.saturating_sub(start));
                 let left = self.durations[operation].max(floor) as f64;
                 self.compute = Some(RunningOperation { operation, ready, start, left });
@@ -376,17 +375,17 @@ impl Rank {
             }
         }
         if self.comm.is_none()
-            && let Some((operation, ready)) = self.startable(wiring, 1)
+            && let Some((operation, ready)) = self.startable(dependencies, Lane::Comm)
         {
-            let start = ready.max(self.clock.free[1]);
+            let start = ready.max(self.clock.free(Lane::Comm));
             self.comm = Some(CollectiveArrival { operation, lane: Lane::Comm, ready, start });
         }
     }
 
-    fn startable(&self, wiring: &PlanDependencies, lane: usize) -> Option<(usize, i64)> {
-        let operation = *wiring.lanes[lane].get(self.head[lane])? as usize;
-        let ready = wiring.ready(operation, &self.ends, self.clock.tokens);
-        (ready != i64::MAX).then_some((operation, ready))
+    fn startable(&self, dependencies: &PlanDependencies, lane: Lane) -> Option<(usize, i64)> {
+        let operation = *dependencies.lanes[lane as usize].get(self.head[lane as usize])? as usize;
+        let ready = dependencies.ready(operation, &self.ends, self.clock.tokens);
+        (ready != PENDING).then_some((operation, ready))
     }
 
     fn end(&mut self, event: SimulatedOperation) {

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::Simulator;
 use super::durations::Durations;
-use super::lanes::{LaneClock, LaneSimulation, LaneTimes, SimulatedOperation};
+use super::lane_times::{LaneOverlap, LaneTimes};
+use super::lanes::{LaneClock, LaneSimulation, SimulatedOperation};
 use super::testing::{plan, shape_70b, shape_tiny, simulate, spec};
 use base::error::Error;
 use machine::hardware::{CollectiveScale, Target};
@@ -56,7 +57,7 @@ fn step(
         times.count(&event);
         events.push(event);
     });
-    times.add_overlap(both, 0);
+    times.add_overlap(LaneOverlap { both, waiting: 0 });
     events.sort_by_key(|event| event.operation);
     (events, times)
 }
