@@ -4,14 +4,6 @@ use super::lanes::SimulatedOperation;
 use plan::Lane;
 use table::{Overlap, Split, overlap_pct};
 
-/// Time of a rank with both lanes busy (ns).
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LaneOverlap {
-    pub(super) both: i64,
-    /// Part of it in which the collective waited for a peer.
-    pub(super) waiting: i64,
-}
-
 /// Busy times of a rank's two serial lanes (ns), summed in whole nanoseconds, so that they equal those of the trace's
 /// decode phase exactly. The phase begins at the end of prefill. They saturate on an extremely slow link.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,9 +45,10 @@ impl LaneTimes {
         }
     }
 
-    pub(super) fn add_overlap(&mut self, overlap: LaneOverlap) {
-        self.both = self.both.saturating_add(overlap.both);
-        self.both_waiting = self.both_waiting.saturating_add(overlap.waiting);
+    /// Adds time with both lanes busy, and the part of it in which the collective waited for a peer.
+    pub(super) fn add_overlap(&mut self, both: i64, waiting: i64) {
+        self.both = self.both.saturating_add(both);
+        self.both_waiting = self.both_waiting.saturating_add(waiting);
     }
 
     /// Repeats the step added since `before` another `times` times, `ns` in total, because identical steps are
@@ -98,7 +91,7 @@ impl LaneTimes {
     }
 }
 
-/// Mean overlap of a run's ranks; `None` without events.
-pub(super) fn mean_overlap(ranks: &[LaneTimes]) -> Option<Overlap> {
-    Overlap::mean(&ranks.iter().map(LaneTimes::overlap).collect::<Option<Vec<_>>>()?)
+/// Mean overlap of ranks; `None` without events.
+pub(super) fn mean_overlap<'a>(ranks: impl Iterator<Item = &'a LaneTimes>) -> Option<Overlap> {
+    Overlap::mean(&ranks.map(LaneTimes::overlap).collect::<Option<Vec<_>>>()?)
 }

@@ -12,6 +12,7 @@ mod lanes;
 mod link;
 mod pipeline;
 mod quantities;
+mod ranks;
 mod routing;
 mod serving;
 mod simulator;

@@ -6,12 +6,15 @@
 //! collective on the compute lane waits for its peers there. An event costs O(ranks), a step O(ranks^2 x operations).
 //! [`replay`] does the same with measured times, to predict a different wiring.
 
+use super::cell::SimulatedCell;
 use super::durations::{ContendedDurations, Durations, ExpertShares};
-use super::lane_times::LaneOverlap;
+use super::lane_times::{LaneTimes, mean_overlap};
 use super::lanes::{LaneClock, PENDING, PlanDependencies, SimulatedOperation};
+use super::ranks::SimulatedRanks;
 use super::routing::DRAWS;
 use machine::hardware::Skew;
-use plan::{Lane, Plan};
+use plan::{Lane, Phase, Plan};
+use table::Overlap;
 
 /// Lower bound of the random factors.
 const MIN_FACTOR: f64 = 0.05;
@@ -70,7 +73,7 @@ struct Rank {
     head: [usize; 2],
     compute: Option<RunningOperation>,
     comm: Option<CollectiveArrival>,
-    overlap: LaneOverlap,
+    times: LaneTimes,
 }
 
 #[derive(Clone, Copy)]
@@ -90,10 +93,47 @@ struct CollectiveArrival {
     start: i64,
 }
 
+impl SimulatedRanks for SkewedRanks {
+    fn decode(self, cell: &SimulatedCell<'_>) -> Self {
+        let clocks: Vec<LaneClock> = self.ranks.iter().map(|rank| rank.clock).collect();
+        let ranks = Self::new(&cell.plans.decode[0], self.skew, self.seed, 1, &clocks);
+        Self { routed: cell.expert_shares(Phase::Decode), ..ranks }
+    }
+
+    fn step(
+        &mut self,
+        durations: &[Durations<'_>],
+        visit: impl FnMut(usize, SimulatedOperation),
+    ) -> i64 {
+        self.draw(&durations[0]);
+        self.replay(durations[0].loads(), visit);
+        self.tokens()
+    }
+
+    fn overlap(&self) -> Option<Overlap> {
+        mean_overlap(self.ranks.iter().map(|rank| &rank.times))
+    }
+}
+
 impl SkewedRanks {
+    /// Ranks of a cell before a step of the run. `shares` give operations with experts the work of their rank: one of the
+    /// draws in each step and layer.
+    pub(super) fn of_cell(
+        cell: &SimulatedCell<'_>,
+        phase: Phase,
+        step: u32,
+        shares: ExpertShares,
+    ) -> Self {
+        let (plan, skew) = (&cell.plans.stages(phase)[0], cell.target.profile.skew);
+        let clocks = vec![LaneClock::default(); cell.ranks() as usize];
+        // prefill is step 0 of the draws
+        let first = if phase == Phase::Prefill { 0 } else { 1 + u64::from(step) };
+        Self { routed: shares, ..Self::new(plan, skew, cell.spec.seed, first, &clocks) }
+    }
+
     /// `first` is the number of the first replayed step: steps are numbered over the run, so each is drawn anew,
     /// while a rank keeps its speed over both plans.
-    pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[LaneClock]) -> Self {
+    fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[LaneClock]) -> Self {
         let dependencies = PlanDependencies::new(plan);
         let ranks = clocks
             .iter()
@@ -110,37 +150,14 @@ impl SkewedRanks {
                 head: [0; 2],
                 compute: None,
                 comm: None,
-                overlap: LaneOverlap::default(),
+                times: LaneTimes::since(clock.tokens),
             })
             .collect();
         Self { dependencies, skew, seed, ranks, steps: first, routed: Vec::new() }
     }
 
-    /// Gives operations with experts the work of their rank: one of the draws in each step and layer.
-    pub(super) fn route(&mut self, routed: ExpertShares) {
-        self.routed = routed;
-    }
-
-    pub(super) fn clocks(&self) -> Vec<LaneClock> {
-        self.ranks.iter().map(|rank| rank.clock).collect()
-    }
-
-    pub(super) fn overlaps(&self) -> impl Iterator<Item = LaneOverlap> {
-        self.ranks.iter().map(|rank| rank.overlap)
-    }
-
-    pub(super) fn tokens(&self) -> i64 {
+    fn tokens(&self) -> i64 {
         self.ranks.iter().map(|rank| rank.clock.tokens).max().unwrap_or(0)
-    }
-
-    /// Replays one step; passes every operation of every rank to `visit`, in order per lane.
-    pub(super) fn step(
-        &mut self,
-        durations: &Durations<'_>,
-        visit: impl FnMut(usize, SimulatedOperation),
-    ) {
-        self.draw(durations);
-        self.replay(durations.loads(), visit);
     }
 
     /// Mean step of the slowest rank (ns) where no rank waits for another.
@@ -158,7 +175,7 @@ impl SkewedRanks {
     }
 
     /// Replays one step with measured durations and floors, by rank and operation (ns).
-    pub(super) fn measured_step(
+    fn measured_step(
         &mut self,
         work: &[Vec<i64>],
         floors: &[Vec<i64>],
@@ -336,8 +353,7 @@ impl SkewedRanks {
                 one.left = (one.left - time * rate).max(0.0);
                 if rank.comm.is_some_and(|comm| comm.lane == Lane::Comm && comm.start <= now) {
                     let waiting = if is_waiting { next - now } else { 0 };
-                    rank.overlap.both = rank.overlap.both.saturating_add(next - now);
-                    rank.overlap.waiting = rank.overlap.waiting.saturating_add(waiting);
+                    rank.times.add_overlap(next - now, waiting);
                 }
             }
         }
@@ -389,6 +405,7 @@ impl Rank {
     }
 
     fn end(&mut self, event: SimulatedOperation) {
+        self.times.count(&event);
         self.ends[event.operation] = event.end;
         self.clock.free[event.lane as usize] = event.end;
         self.head[event.lane as usize] += 1;

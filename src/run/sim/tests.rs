@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::Simulator;
 use super::durations::Durations;
-use super::lane_times::{LaneOverlap, LaneTimes};
+use super::lane_times::LaneTimes;
 use super::lanes::{LaneClock, LaneSimulation, SimulatedOperation};
 use super::testing::{plan, shape_70b, shape_tiny, simulate, spec};
 use base::error::Error;
@@ -57,7 +57,7 @@ fn step(
         times.count(&event);
         events.push(event);
     });
-    times.add_overlap(LaneOverlap { both, waiting: 0 });
+    times.add_overlap(both, 0);
     events.sort_by_key(|event| event.operation);
     (events, times)
 }
