@@ -224,7 +224,7 @@ fn the_hosts_time_before_a_simulated_step_is_idle_time_of_the_step() {
         at(1, Lane::Compute, 3400, 5000),
     ]);
     let found = steps(&trace);
-    let times: Vec<_> = found.iter().map(|s| (s.start_ns, s.duration_us, s.idle_us)).collect();
+    let times: Vec<_> = found.iter().map(|s| (s.start_ns, s.duration_us, s.idle_and_gap_us)).collect();
     assert_eq!(times, [(0, 1.0, 0.0), (1000, 2.0, 0.3), (3000, 2.0, 0.4)]);
     assert_eq!((found[1].time.step_us, found[1].time.idle_us, found[1].time.gap_us), (2.0, 0.3, 0.0));
     let of = |selection: Selection| {
@@ -276,7 +276,7 @@ fn the_time_of_a_step_does_not_depend_on_the_selected_steps() {
             let report = trace_report(&trace, &selection);
             let found = &report.overlap.ranks[0];
             let parts = [found.span_us, found.compute_us, found.idle_us];
-            let of_row = [time.step_us, time.compute_us, time.idle_us + time.gap_us];
+            let of_row = [time.step_us, time.compute_us, time.idle_and_gap_us()];
             let differs = parts.iter().zip(of_row).any(|(a, b)| (a - b).abs() > 1e-9);
             assert!(!differs, "{selection:?}: {parts:?}, not {of_row:?}");
             assert_eq!(report.idle[0].idle_ns, found.exact.idle_ns, "{selection:?}");
@@ -541,7 +541,7 @@ proptest! {
                 (all.comm_us, sum(|time| time.comm_us)),
                 (all.compute_us, sum(|time| time.compute_us)),
                 (all.exposed_comm_us, sum(|time| time.exposed_us)),
-                (all.idle_us, sum(|time| time.idle_us + time.gap_us)),
+                (all.idle_us, sum(StepTime::idle_and_gap_us)),
                 (all.span_us, sum(|time| time.step_us)),
             ] {
                 prop_assert!((whole - rows).abs() < 1e-6, "{selection:?}: {whole}, not {rows}");
