@@ -1,7 +1,6 @@
 //! Overlap against cases on paper (`tests/overlap/*.toml`: spans in, percentages out) and laws.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Add;
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -10,7 +9,7 @@ use super::{StepTime, steps, trace_report};
 use plan::{Lane, Phase};
 use trace::overlap::intervals::clip;
 use trace::overlap::{
-    Nanoseconds, Selection, StepKey, decode_overlap, exposed_intervals, origin_ns, overlap,
+    LaneNanoseconds, Selection, StepKey, decode_overlap, exposed_intervals, origin_ns, overlap,
 };
 use trace::testing::{span, trace};
 use trace::{Span, Trace};
@@ -338,7 +337,7 @@ fn an_event_without_length_counts_in_its_step_only() {
 }
 
 /// Activity of one rank, a flag a nanosecond: comm, compute, memory.
-fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
+fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> LaneNanoseconds {
     let memory = |s: &Span| trace.operations[s.operation as usize].kind == "memcpy";
     let of = |wanted: &dyn Fn(&Span) -> bool| -> Vec<bool> {
         let busy = |t: i64| {
@@ -356,7 +355,7 @@ fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
     let whole = spans.map(|s| (s.start_ns, s.end_ns)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let (start, end) = whole.and_then(|whole| clip(whole, bounds)).unwrap_or((0, 0));
     let busy = count(&|t| comm[t] || compute[t] || memory[t]);
-    Nanoseconds {
+    LaneNanoseconds {
         comm_ns: count(&|t| comm[t]),
         compute_ns: count(&|t| compute[t]),
         memory_ns: count(&|t| memory[t]),
@@ -504,8 +503,8 @@ proptest! {
     #[test]
     fn steps_and_phases_add_up_to_the_whole(trace in stepped()) {
         let of = |selection: Selection| overlap(&trace, &selection).all.exact;
-        let sum = |selections: &mut dyn Iterator<Item = Selection>| {
-            selections.map(of).fold(Nanoseconds::default(), Add::add)
+        let sum = |selections: &mut dyn Iterator<Item = Selection>| -> LaneNanoseconds {
+            selections.map(of).sum()
         };
         let keys: BTreeSet<StepKey> = trace.spans.iter().map(StepKey::from_span).collect();
         let whole = of(Selection::default());

@@ -15,9 +15,9 @@ mod report;
 mod runs;
 
 pub use report::{BreakdownRow, ExposureCounter, Tally, TallyCell};
-pub use report::{Lanes, LanesBuilder};
+pub use report::{LaneNanoseconds, Lanes, LanesBuilder};
 pub use report::{
-    Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap, summarise, us,
+    OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap, summarise, us,
 };
 pub use runs::{Class, Run, Runs, Selection, StepKey, StepWindow, origin_ns, starts};
 pub use runs::{Launches, Replays};
