@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Environment, Provenance, RunQuality, RunTraining, Spec};
-use base::statistics;
 use base::words::words;
 
 pub const SCHEMA: u32 = 1;
@@ -118,39 +117,30 @@ impl Overlap {
 
     /// Mean over ranks or runs; `None` without any. It has a breakdown if all of them have one.
     pub fn mean(all: &[Self]) -> Option<Self> {
-        let mean = |of: &dyn Fn(&Self) -> f64| {
-            statistics::mean(&all.iter().map(of).collect::<Vec<f64>>()).unwrap_or_default()
-        };
-        let split = |of: fn(&Split) -> f64| mean(&|one| one.split.as_ref().map_or(0.0, of));
-        let (comm_ms, exposed_comm_ms) = (mean(&|one| one.comm_ms), mean(&|one| one.exposed_comm_ms));
-        (!all.is_empty()).then(|| Self {
-            comm_ms,
-            exposed_comm_ms,
-            overlap_pct: overlap_pct(exposed_comm_ms, comm_ms),
-            compute_ms: mean(&|one| one.compute_ms),
-            idle_ms: mean(&|one| one.idle_ms),
-            split: all.iter().all(|one| one.split.is_some()).then(|| Split {
-                work_ms: split(|split| split.work_ms),
-                contention_ms: split(|split| split.contention_ms),
-                peer_wait_ms: split(|split| split.peer_wait_ms),
-                transfer_ms: split(|split| split.transfer_ms),
-            }),
-        })
+        let sum = all.iter().copied().reduce(|sum, one| sum.each(one, |sum, ms| sum + ms))?;
+        Some(sum.each(sum, |ms, _| ms / all.len() as f64))
     }
 
     /// Overlap of a number of such phases.
     pub fn times(&self, number: f64) -> Self {
+        Self { overlap_pct: self.overlap_pct, ..self.each(*self, |ms, _| number * ms) }
+    }
+
+    /// Every time from both of its values; the breakdown if both have one.
+    fn each(self, other: Self, of: impl Fn(f64, f64) -> f64) -> Self {
+        let comm_ms = of(self.comm_ms, other.comm_ms);
+        let exposed_comm_ms = of(self.exposed_comm_ms, other.exposed_comm_ms);
         Self {
-            comm_ms: number * self.comm_ms,
-            exposed_comm_ms: number * self.exposed_comm_ms,
-            compute_ms: number * self.compute_ms,
-            idle_ms: number * self.idle_ms,
-            overlap_pct: self.overlap_pct,
-            split: self.split.map(|split| Split {
-                work_ms: number * split.work_ms,
-                contention_ms: number * split.contention_ms,
-                peer_wait_ms: number * split.peer_wait_ms,
-                transfer_ms: number * split.transfer_ms,
+            comm_ms,
+            exposed_comm_ms,
+            overlap_pct: overlap_pct(exposed_comm_ms, comm_ms),
+            compute_ms: of(self.compute_ms, other.compute_ms),
+            idle_ms: of(self.idle_ms, other.idle_ms),
+            split: self.split.zip(other.split).map(|(own, other)| Split {
+                work_ms: of(own.work_ms, other.work_ms),
+                contention_ms: of(own.contention_ms, other.contention_ms),
+                peer_wait_ms: of(own.peer_wait_ms, other.peer_wait_ms),
+                transfer_ms: of(own.transfer_ms, other.transfer_ms),
             }),
         }
     }

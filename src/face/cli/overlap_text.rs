@@ -378,7 +378,7 @@ fn steps_section(report: &TraceReport) -> Option<String> {
         all.len(),
         median_and_max(ended, |s| s.duration_us)?,
         median_and_max(&all, |s| s.exposed_us)?,
-        median_and_max(ended, |s| s.idle_us)?
+        median_and_max(ended, |s| s.idle_and_gap_us)?
     ))
 }
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::cost::CostModel;
 use super::durations::{Durations, ExpertShares, TimeBySource};
-use super::lanes::{LaneClock, LaneSimulation, LaneTimes, SimulatedOperation, mean_overlap};
+use super::lanes::SimulatedOperation;
 use super::link::{collective, environment};
+use super::pipeline::PipelineStages;
+use super::ranks::{IdenticalRanks, SimulatedRanks};
 use super::routing::ExpertRouting;
 use super::serving::{CellTimes, Load, ServingLatency, serve};
 use super::simulator::{CellPlans, need, precision};
@@ -127,13 +129,16 @@ impl SimulatedCell<'_> {
             false => self.ranks(),
         };
         let mut recorder = Recorder::new(self, simulated as usize, record);
-        let (prefill, decode) = (self.durations(Phase::Prefill, 0), self.durations(Phase::Decode, 0));
-        let (times, overlap) = match is_alike {
-            true if spec.pp > 1 => self.run_stages(&mut recorder),
-            true => self.run_alike(&prefill, decode, &mut recorder),
-            false => self.run_skewed(&prefill, decode, &mut recorder),
+        let plans = &self.plans.prefill;
+        let (tokens, overlap) = match is_alike {
+            true if spec.pp > 1 => self.run_steps(PipelineStages::new(plans), &mut recorder),
+            true => self.run_steps(IdenticalRanks::new(&plans[0]), &mut recorder),
+            false => {
+                let shares = self.expert_shares(Phase::Prefill);
+                self.run_steps(SkewedRanks::of_cell(self, Phase::Prefill, 0, shares), &mut recorder)
+            }
         };
-        let outcome = self.outcome(self.sample(&times, overlap)?, &sources);
+        let outcome = self.outcome(self.sample(&tokens, overlap)?, &sources);
         let trace = record.then(|| self.trace(&outcome, recorder.spans));
         Ok((outcome, trace))
     }
@@ -230,7 +235,7 @@ impl SimulatedCell<'_> {
     }
 
     /// Ranks that exchange messages: of one pipeline stage.
-    fn ranks(&self) -> u32 {
+    pub(super) fn ranks(&self) -> u32 {
         self.spec.tp.max(self.spec.dp)
     }
 
@@ -257,7 +262,7 @@ impl SimulatedCell<'_> {
     }
 
     /// Draws of the experts' shares in a phase, the same in all its steps; empty if ranks are alike.
-    fn expert_shares(&self, phase: Phase) -> ExpertShares {
+    pub(super) fn expert_shares(&self, phase: Phase) -> ExpertShares {
         match self.has_ranks_that_differ() {
             true => self.durations(phase, 0).expert_shares(&self.step(phase, 0)),
             false => Vec::new(),
@@ -275,22 +280,12 @@ impl SimulatedCell<'_> {
         if self.has_ranks_that_differ() {
             return self.one_step_of_ranks(phase, step, shares, visit);
         }
-        // in a pipeline, a stage's wait for its input does not count as idle time of a single step
-        let mut times = if self.spec.pp > 1 { LaneTimes::default() } else { LaneTimes::since(0) };
-        let count = |event: SimulatedOperation| {
-            times.count(&event);
-            visit(event);
-        };
-        let (ms, both) = if self.spec.pp > 1 {
-            self.one_stage_step(phase, step, count)
-        } else {
-            let mut clock = LaneClock::default();
-            let mut lanes = LaneSimulation::new(&self.plans.stages(phase)[0]);
-            let both = lanes.step(&self.durations(phase, step), &mut clock, count);
-            (milliseconds(clock.tokens), both)
-        };
-        times.add_overlap(both, 0);
-        (ms, times.overlap())
+        if self.spec.pp > 1 {
+            return self.one_stage_step(phase, step, visit);
+        }
+        let mut ranks = IdenticalRanks::new(&self.plans.stages(phase)[0]);
+        let tokens = ranks.step(&[self.durations(phase, step)], |_, event| visit(event));
+        (milliseconds(tokens), ranks.overlap())
     }
 
     /// One step of ranks that differ, with the draws of the run's step; `visit` gets the first rank's events. Without
@@ -302,107 +297,20 @@ impl SimulatedCell<'_> {
         shares: &ExpertShares,
         mut visit: impl FnMut(SimulatedOperation),
     ) -> (f64, Option<table::Overlap>) {
-        let plan = &self.plans.stages(phase)[0];
-        // prefill is step 0 of the draws
-        let number = if phase == Phase::Prefill { 0 } else { 1 + u64::from(step) };
-        let durations = self.durations(phase, step);
-        let clocks = vec![LaneClock::default(); self.ranks() as usize];
-        let skew = self.target.profile.skew;
-        let mut ranks = SkewedRanks::new(plan, skew, self.spec.seed, number, &clocks);
-        ranks.route(shares.clone());
-        let mut times = vec![LaneTimes::since(0); clocks.len()];
-        ranks.step(&durations, |rank, event| {
-            times[rank].count(&event);
+        let durations = [self.durations(phase, step)];
+        let mut ranks = SkewedRanks::of_cell(self, phase, step, shares.clone());
+        let tokens = ranks.step(&durations, |rank, event| {
             if rank == 0 {
                 visit(event);
             }
         });
-        for (times, overlap) in times.iter_mut().zip(ranks.overlaps()) {
-            times.add_overlap(overlap.both, overlap.waiting);
-        }
-        let is_free = !plan.operations.iter().any(|operation| operation.kind.is_collective());
+        let mut operations = self.plans.stages(phase)[0].operations.iter();
+        let is_free = !operations.any(|operation| operation.kind.is_collective());
         let ns = match is_free && phase == Phase::Decode {
-            true => ranks.pace_without_waiting(&durations),
-            false => ranks.tokens(),
+            true => ranks.pace_without_waiting(&durations[0]),
+            false => tokens,
         };
-        (milliseconds(ns), mean_overlap(&times))
-    }
-
-    /// Simulates one rank for all identical ranks. Returns the times of the tokens of prefill and of each step (ns).
-    /// Allocates nothing between steps.
-    fn run_alike(
-        &self,
-        prefill: &Durations<'_>,
-        mut durations: Durations<'_>,
-        recorder: &mut Recorder,
-    ) -> (Vec<i64>, Option<table::Overlap>) {
-        let steps = self.decode_steps();
-        let mut clock = LaneClock::default();
-        LaneSimulation::new(&self.plans.prefill[0])
-            .step(prefill, &mut clock, |event| recorder.add(0, &event));
-        recorder.end_step(Phase::Prefill, 0);
-        let mut tokens = Vec::with_capacity(steps as usize + 1);
-        tokens.push(clock.tokens);
-        let mut times = LaneTimes::since(clock.tokens);
-        let mut lanes = LaneSimulation::new(&self.plans.decode[0]);
-        let mut step = 0;
-        while step < steps {
-            let grew = durations.grow(&self.step(Phase::Decode, step));
-            let (before, begin) = (times, clock);
-            let both = lanes.step(&durations, &mut clock, |event| {
-                times.count(&event);
-                recorder.add(0, &event);
-            });
-            times.add_overlap(both, 0);
-            recorder.end_step(Phase::Decode, step);
-            tokens.push(clock.tokens);
-            step += 1;
-            // if the lanes are in the same relative state and nothing grows any more, all remaining steps are
-            // identical
-            let length = clock.tokens.saturating_sub(begin.tokens);
-            let is_same = clock.earlier(length) == begin;
-            if !recorder.is_on && is_same && !grew && step > 1 && !durations.is_growing() {
-                let left = i64::from(steps - step);
-                times.repeat(&before, left, left.saturating_mul(length));
-                tokens.extend((1..=left).map(|n| clock.tokens.saturating_add(n.saturating_mul(length))));
-                break;
-            }
-        }
-        (tokens, times.overlap())
-    }
-
-    /// Simulates ranks of different speed, each on its own lanes. Returns the time of each token (ns) and the
-    /// overlap.
-    fn run_skewed(
-        &self,
-        prefill: &Durations<'_>,
-        mut durations: Durations<'_>,
-        recorder: &mut Recorder,
-    ) -> (Vec<i64>, Option<table::Overlap>) {
-        let (skew, seed) = (self.target.profile.skew, self.spec.seed);
-        let clocks = vec![LaneClock::default(); self.ranks() as usize];
-        let mut ranks = SkewedRanks::new(&self.plans.prefill[0], skew, seed, 0, &clocks);
-        ranks.route(prefill.expert_shares(&self.step(Phase::Prefill, 0)));
-        ranks.step(prefill, |rank, event| recorder.add(rank, &event));
-        recorder.end_step(Phase::Prefill, 0);
-        let mut tokens = vec![ranks.tokens()];
-        let mut times: Vec<LaneTimes> =
-            ranks.clocks().iter().map(|clock| LaneTimes::since(clock.tokens)).collect();
-        let mut ranks = SkewedRanks::new(&self.plans.decode[0], skew, seed, 1, &ranks.clocks());
-        ranks.route(durations.expert_shares(&self.step(Phase::Decode, 0)));
-        for step in 0..self.decode_steps() {
-            durations.grow(&self.step(Phase::Decode, step));
-            ranks.step(&durations, |rank, event| {
-                times[rank].count(&event);
-                recorder.add(rank, &event);
-            });
-            recorder.end_step(Phase::Decode, step);
-            tokens.push(ranks.tokens());
-        }
-        for (times, overlap) in times.iter_mut().zip(ranks.overlaps()) {
-            times.add_overlap(overlap.both, overlap.waiting);
-        }
-        (tokens, mean_overlap(&times))
+        (milliseconds(ns), ranks.overlap())
     }
 
     fn sample(&self, tokens: &[i64], overlap: Option<table::Overlap>) -> Result<Sample> {
@@ -454,7 +362,7 @@ fn by_source(stages: &[Durations<'_>]) -> TimeBySource {
 
 /// Collects the events of one step and converts them to spans in trace order at its end, if recording is on.
 pub(super) struct Recorder {
-    is_on: bool,
+    pub(super) is_on: bool,
     /// Offsets of the prefill and the decode plan in the trace's table of operations, by simulated unit.
     bases: Vec<[u32; 2]>,
     /// Events by simulated unit (a stage, a rank, or one for all identical ranks) and lane.

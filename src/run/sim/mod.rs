@@ -7,10 +7,12 @@
 mod cell;
 mod cost;
 mod durations;
+mod lane_times;
 mod lanes;
 mod link;
 mod pipeline;
 mod quantities;
+mod ranks;
 mod routing;
 mod serving;
 mod simulator;

@@ -4,54 +4,79 @@
 //! are replayed in order, each with the times at which its predecessor's sends ended. The clocks run on
 //! over steps: once there are as many micro-batches as stages, a stage has the next one while others work.
 
-use super::cell::{Recorder, SimulatedCell, milliseconds};
+use super::cell::{SimulatedCell, milliseconds};
 use super::durations::Durations;
-use super::lanes::{LaneClock, LaneSimulation, LaneTimes, SimulatedOperation, Transfers, mean_overlap};
+use super::lane_times::{LaneTimes, mean_overlap};
+use super::lanes::{LaneClock, LaneSimulation, SimulatedOperation, StageMessages};
 use super::link::transfers;
-use plan::{Lane, Phase};
+use super::ranks::SimulatedRanks;
+use plan::{Lane, Phase, Plan};
+use table::Overlap;
 
 /// Steps of a pipeline simulated before the one that is predicted, so that it is full.
 const FILLING_STEPS: u32 = 3;
 
-/// Lanes and clocks of all stages.
-struct Stages {
-    lanes: Vec<LaneSimulation>,
-    clocks: Vec<LaneClock>,
-    transfers: Vec<Transfers>,
+/// Pipeline stages, in order.
+pub(super) struct PipelineStages(Vec<Stage>);
+
+struct Stage {
+    lanes: LaneSimulation,
+    clock: LaneClock,
+    messages: StageMessages,
+    tail: Tail,
+    times: LaneTimes,
 }
 
-impl Stages {
-    fn new(cell: &SimulatedCell<'_>, phase: Phase) -> Self {
-        let lanes: Vec<LaneSimulation> =
-            cell.plans.stages(phase).iter().map(LaneSimulation::new).collect();
-        let transfers = lanes.iter().map(|_| Transfers::default()).collect();
-        Self { clocks: vec![LaneClock::default(); lanes.len()], lanes, transfers }
+impl PipelineStages {
+    pub(super) fn new(plans: &[Plan]) -> Self {
+        let stage = |plan: &Plan| Stage {
+            lanes: LaneSimulation::new(plan),
+            clock: LaneClock::default(),
+            messages: StageMessages::default(),
+            tail: Tail::default(),
+            times: LaneTimes::default(),
+        };
+        Self(plans.iter().map(stage).collect())
     }
+}
 
-    /// The same stages at the same time, with the plans of decode steps.
+impl SimulatedRanks for PipelineStages {
     fn decode(self, cell: &SimulatedCell<'_>) -> Self {
-        Self { lanes: cell.plans.decode.iter().map(LaneSimulation::new).collect(), ..self }
+        let stage = |(stage, plan): (Stage, &Plan)| Stage {
+            lanes: LaneSimulation::new(plan),
+            tail: Tail::default(),
+            times: LaneTimes::since(stage.clock.both_free()),
+            ..stage
+        };
+        Self(self.0.into_iter().zip(&cell.plans.decode).map(stage).collect())
     }
 
-    /// Replays one step; `visit` gets the stage of each event. Returns the time of the last sampled token and each
-    /// stage's time with both lanes busy (ns).
+    /// Returns the time at which the last stage had sampled the last micro-batch's token (ns).
     fn step(
         &mut self,
         durations: &[Durations<'_>],
         mut visit: impl FnMut(usize, SimulatedOperation),
-    ) -> (i64, Vec<i64>) {
-        let stages = self.lanes.len();
-        let (mut tokens, mut both) = (0, Vec::with_capacity(stages));
-        for (stage, durations) in durations.iter().enumerate() {
-            let (clock, transfers) = (&mut self.clocks[stage], &mut self.transfers[stage]);
-            let visit = |event| visit(stage, event);
-            let (busy, sampled) = self.lanes[stage].stage_step(durations, clock, transfers, visit);
-            both.push(busy);
+    ) -> i64 {
+        let stages = self.0.len();
+        let mut tokens = 0;
+        for (number, durations) in durations.iter().enumerate() {
+            let Stage { lanes, clock, messages, tail, times } = &mut self.0[number];
+            let visit = |event: SimulatedOperation| {
+                times.count(&event);
+                tail.add(&event);
+                visit(number, event);
+            };
+            let (both, sampled) = lanes.stage_step(durations, clock, messages, visit);
+            times.add_overlap(both.saturating_add(tail.end_step(clock.free(Lane::Compute))), 0);
             tokens = sampled.unwrap_or(tokens);
-            let sent = std::mem::take(&mut transfers.outgoing);
-            self.transfers[(stage + 1) % stages].incoming.extend(sent);
+            let sent = std::mem::take(&mut messages.outgoing);
+            self.0[(number + 1) % stages].messages.incoming.extend(sent);
         }
-        (tokens, both)
+        tokens
+    }
+
+    fn overlap(&self) -> Option<Overlap> {
+        mean_overlap(self.0.iter().map(|stage| &stage.times))
     }
 }
 
@@ -71,7 +96,8 @@ impl Tail {
             Lane::Comm => self.comm.push((event.start, event.end)),
             Lane::Compute => {
                 let shared = |(start, end): &(i64, i64)| event.end.min(*end) - event.start.max(*start);
-                self.both += self.earlier.iter().map(|comm| shared(comm).max(0)).sum::<i64>();
+                let shared = self.earlier.iter().map(|comm| shared(comm).max(0));
+                self.both = shared.fold(self.both, i64::saturating_add);
             }
         }
     }
@@ -100,51 +126,18 @@ impl SimulatedCell<'_> {
         durations.collect()
     }
 
-    /// Simulates a pipeline. Returns the times at which the last stage had sampled the last micro-batch's token of
-    /// prefill and of each step (ns).
-    pub(super) fn run_stages(&self, recorder: &mut Recorder) -> (Vec<i64>, Option<table::Overlap>) {
-        let mut stages = Stages::new(self, Phase::Prefill);
-        let prefill = self.stage_durations(Phase::Prefill, 0);
-        let mut tokens = vec![stages.step(&prefill, |stage, event| recorder.add(stage, &event)).0];
-        recorder.end_step(Phase::Prefill, 0);
-        let ended = |clock: &LaneClock| clock.free[0].max(clock.free[1]);
-        let mut times: Vec<LaneTimes> =
-            stages.clocks.iter().map(|clock| LaneTimes::since(ended(clock))).collect();
-        let mut tails: Vec<Tail> = times.iter().map(|_| Tail::default()).collect();
-        let mut stages = stages.decode(self);
-        let mut durations = self.stage_durations(Phase::Decode, 0);
-        for step in 0..self.decode_steps() {
-            for stage in &mut durations {
-                stage.grow(&self.step(Phase::Decode, step));
-            }
-            let (sampled, both) = stages.step(&durations, |stage, event| {
-                times[stage].count(&event);
-                tails[stage].add(&event);
-                recorder.add(stage, &event);
-            });
-            for ((times, both), (tail, clock)) in
-                times.iter_mut().zip(both).zip(tails.iter_mut().zip(&stages.clocks))
-            {
-                times.add_overlap(both + tail.end_step(clock.free[0]), 0);
-            }
-            recorder.end_step(Phase::Decode, step);
-            tokens.push(sampled);
-        }
-        (tokens, mean_overlap(&times))
-    }
-
-    /// One step of a full pipeline (of an empty one in prefill): its interval (ms), and the first stage's time with
-    /// both lanes busy (ns). `visit` gets the first stage's events, in ns since the step before ended.
+    /// One step of a full pipeline (of an empty one in prefill): its interval (ms), and the first stage's overlap. `visit`
+    /// gets the first stage's events, in ns since the step before ended.
     pub(super) fn one_stage_step(
         &self,
         phase: Phase,
         step: u32,
         mut visit: impl FnMut(SimulatedOperation),
-    ) -> (f64, i64) {
+    ) -> (f64, Option<Overlap>) {
         let durations = self.stage_durations(phase, step);
-        let mut stages = Stages::new(self, phase);
+        let mut stages = PipelineStages::new(self.plans.stages(phase));
         let filling = if phase == Phase::Decode { FILLING_STEPS } else { 0 };
-        let before = (0..filling).fold(0, |_, _| stages.step(&durations, |_, _| {}).0);
+        let before = (0..filling).fold(0, |_, _| stages.step(&durations, |_, _| {}));
         let earlier = |event: SimulatedOperation| SimulatedOperation {
             ready: event.ready - before,
             start: event.start - before,
@@ -152,12 +145,15 @@ impl SimulatedCell<'_> {
             end: event.end - before,
             ..event
         };
-        let (tokens, both) = stages.step(&durations, |stage, event| {
+        // a single step has no communication of steps before it, and no idle time before its first event
+        let first = &mut stages.0[0];
+        (first.tail, first.times) = (Tail::default(), LaneTimes::default());
+        let tokens = stages.step(&durations, |stage, event| {
             if stage == 0 {
                 visit(earlier(event));
             }
         });
-        (milliseconds(tokens - before), both.first().copied().unwrap_or(0))
+        (milliseconds(tokens - before), stages.0[0].times.overlap())
     }
 }
 
@@ -167,7 +163,7 @@ mod tests {
     use super::*;
     use crate::Feasibility;
     use machine::hardware::{MemoryNeed, Target};
-    use plan::{Architecture, Kind, Lowering, Plan, PlanSpec, Precision, Variant};
+    use plan::{Architecture, Kind, Lowering, PlanSpec, Precision, Variant};
     use table::{Link, Spec};
     use trace::overlap::{Selection, overlap};
 
@@ -217,13 +213,8 @@ mod tests {
                 Durations::given(&ns)
             })
             .collect();
-        let lanes: Vec<LaneSimulation> = plans.iter().map(LaneSimulation::new).collect();
-        let mut stages = Stages {
-            clocks: vec![LaneClock::default(); 2],
-            transfers: vec![Transfers::default(), Transfers::default()],
-            lanes,
-        };
-        (0..steps).map(|_| stages.step(&durations, |_, _| {}).0).collect()
+        let mut stages = PipelineStages::new(&plans);
+        (0..steps).map(|_| stages.step(&durations, |_, _| {})).collect()
     }
 
     #[test]
@@ -255,11 +246,11 @@ mod tests {
         .unwrap();
         let receive = |free: i64, sent: i64| {
             let mut clock = LaneClock { free: [free, 0], tokens: 0 };
-            let mut transfers = Transfers::default();
-            transfers.incoming.push_back(sent);
+            let mut messages = StageMessages::default();
+            messages.incoming.push_back(sent);
             let durations = Durations::given(&vec![0; plans[1].operations.len()]);
             let mut found = None;
-            LaneSimulation::new(&plans[1]).stage_step(&durations, &mut clock, &mut transfers, |event| {
+            LaneSimulation::new(&plans[1]).stage_step(&durations, &mut clock, &mut messages, |event| {
                 if plans[1].operations[event.operation].kind == Kind::Receive {
                     found = Some((event.ready, event.start, event.end));
                 }

@@ -6,11 +6,15 @@
 //! collective on the compute lane waits for its peers there. An event costs O(ranks), a step O(ranks^2 x operations).
 //! [`replay`] does the same with measured times, to predict a different wiring.
 
+use super::cell::SimulatedCell;
 use super::durations::{ContendedDurations, Durations, ExpertShares};
-use super::lanes::{LaneClock, PlanDependencies, SimulatedOperation};
+use super::lane_times::{LaneTimes, mean_overlap};
+use super::lanes::{LaneClock, PENDING, PlanDependencies, SimulatedOperation};
+use super::ranks::SimulatedRanks;
 use super::routing::DRAWS;
 use machine::hardware::Skew;
-use plan::{Lane, Plan};
+use plan::{Lane, Phase, Plan};
+use table::Overlap;
 
 /// Lower bound of the random factors.
 const MIN_FACTOR: f64 = 0.05;
@@ -39,7 +43,7 @@ impl Normal {
 }
 
 pub(super) struct SkewedRanks {
-    wiring: PlanDependencies,
+    dependencies: PlanDependencies,
     skew: Skew,
     seed: u64,
     ranks: Vec<Rank>,
@@ -50,19 +54,11 @@ pub(super) struct SkewedRanks {
 
 /// Collective that all ranks have reached.
 #[derive(Clone, Copy)]
-struct Transfer {
+struct ReachedCollective {
     /// Arrival of the last rank (ns).
     start: i64,
     /// Remaining work (ns at full rate).
     left: f64,
-}
-
-/// Time of a rank with both lanes busy (ns).
-#[derive(Clone, Copy, Default)]
-pub(super) struct LaneOverlap {
-    pub(super) both: i64,
-    /// Part of it in which the collective waited for a peer.
-    pub(super) waiting: i64,
 }
 
 struct Rank {
@@ -77,7 +73,7 @@ struct Rank {
     head: [usize; 2],
     compute: Option<RunningOperation>,
     comm: Option<CollectiveArrival>,
-    overlap: LaneOverlap,
+    times: LaneTimes,
 }
 
 #[derive(Clone, Copy)]
@@ -97,11 +93,48 @@ struct CollectiveArrival {
     start: i64,
 }
 
+impl SimulatedRanks for SkewedRanks {
+    fn decode(self, cell: &SimulatedCell<'_>) -> Self {
+        let clocks: Vec<LaneClock> = self.ranks.iter().map(|rank| rank.clock).collect();
+        let ranks = Self::new(&cell.plans.decode[0], self.skew, self.seed, 1, &clocks);
+        Self { routed: cell.expert_shares(Phase::Decode), ..ranks }
+    }
+
+    fn step(
+        &mut self,
+        durations: &[Durations<'_>],
+        visit: impl FnMut(usize, SimulatedOperation),
+    ) -> i64 {
+        self.draw(&durations[0]);
+        self.replay(durations[0].loads(), visit);
+        self.tokens()
+    }
+
+    fn overlap(&self) -> Option<Overlap> {
+        mean_overlap(self.ranks.iter().map(|rank| &rank.times))
+    }
+}
+
 impl SkewedRanks {
+    /// Ranks of a cell before a step of the run. `shares` give operations with experts the work of their rank: one of the
+    /// draws in each step and layer.
+    pub(super) fn of_cell(
+        cell: &SimulatedCell<'_>,
+        phase: Phase,
+        step: u32,
+        shares: ExpertShares,
+    ) -> Self {
+        let (plan, skew) = (&cell.plans.stages(phase)[0], cell.target.profile.skew);
+        let clocks = vec![LaneClock::default(); cell.ranks() as usize];
+        // prefill is step 0 of the draws
+        let first = if phase == Phase::Prefill { 0 } else { 1 + u64::from(step) };
+        Self { routed: shares, ..Self::new(plan, skew, cell.spec.seed, first, &clocks) }
+    }
+
     /// `first` is the number of the first replayed step: steps are numbered over the run, so each is drawn anew,
     /// while a rank keeps its speed over both plans.
-    pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[LaneClock]) -> Self {
-        let wiring = PlanDependencies::new(plan);
+    fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[LaneClock]) -> Self {
+        let dependencies = PlanDependencies::new(plan);
         let ranks = clocks
             .iter()
             .zip(0_u64..)
@@ -110,44 +143,21 @@ impl SkewedRanks {
                 // a rank's speed is the same in prefill and decode
                 speed: (1.0 + skew.rank_pct / 100.0 * Normal::new(seed, rank, u64::MAX - 1).next())
                     .max(MIN_FACTOR),
-                ends: vec![i64::MAX; wiring.len()],
-                durations: vec![0; wiring.len()],
-                host: vec![0; wiring.len()],
+                ends: vec![PENDING; dependencies.len()],
+                durations: vec![0; dependencies.len()],
+                host: vec![0; dependencies.len()],
                 floors: Vec::new(),
                 head: [0; 2],
                 compute: None,
                 comm: None,
-                overlap: LaneOverlap::default(),
+                times: LaneTimes::since(clock.tokens),
             })
             .collect();
-        Self { wiring, skew, seed, ranks, steps: first, routed: Vec::new() }
+        Self { dependencies, skew, seed, ranks, steps: first, routed: Vec::new() }
     }
 
-    /// Gives operations with experts the work of their rank: one of the draws in each step and layer.
-    pub(super) fn route(&mut self, routed: ExpertShares) {
-        self.routed = routed;
-    }
-
-    pub(super) fn clocks(&self) -> Vec<LaneClock> {
-        self.ranks.iter().map(|rank| rank.clock).collect()
-    }
-
-    pub(super) fn overlaps(&self) -> impl Iterator<Item = LaneOverlap> {
-        self.ranks.iter().map(|rank| rank.overlap)
-    }
-
-    pub(super) fn tokens(&self) -> i64 {
+    fn tokens(&self) -> i64 {
         self.ranks.iter().map(|rank| rank.clock.tokens).max().unwrap_or(0)
-    }
-
-    /// Replays one step; passes every operation of every rank to `visit`, in order per lane.
-    pub(super) fn step(
-        &mut self,
-        durations: &Durations<'_>,
-        visit: impl FnMut(usize, SimulatedOperation),
-    ) {
-        self.draw(durations);
-        self.replay(durations.loads(), visit);
     }
 
     /// Mean step of the slowest rank (ns) where no rank waits for another.
@@ -165,7 +175,7 @@ impl SkewedRanks {
     }
 
     /// Replays one step with measured durations and floors, by rank and operation (ns).
-    pub(super) fn measured_step(
+    fn measured_step(
         &mut self,
         work: &[Vec<i64>],
         floors: &[Vec<i64>],
@@ -185,22 +195,24 @@ impl SkewedRanks {
         mut visit: impl FnMut(usize, SimulatedOperation),
     ) {
         for rank in &mut self.ranks {
-            rank.ends.fill(i64::MAX);
+            rank.ends.fill(PENDING);
             rank.head = [0; 2];
         }
-        let mut transfer: Option<Transfer> = None;
+        let mut collective: Option<ReachedCollective> = None;
         let mut now = self.ranks.iter().map(|rank| rank.clock.tokens).min().unwrap_or(0);
         loop {
             for rank in &mut self.ranks {
-                rank.start(&self.wiring);
+                rank.start(&self.dependencies);
             }
-            if transfer.is_none() {
-                transfer = self
-                    .arrival()
-                    .map(|(start, operation)| Transfer { start, left: durations.ns[operation] as f64 });
+            if collective.is_none() {
+                let reached = |(start, operation): (i64, usize)| ReachedCollective {
+                    start,
+                    left: durations.ns[operation] as f64,
+                };
+                collective = self.arrival().map(reached);
             }
-            let Some((next, ended)) = self.next(now, transfer, durations) else { break };
-            self.advance(now, next, &mut transfer, durations);
+            let Some((next, ended)) = self.next(now, collective, durations) else { break };
+            self.advance(now, next, &mut collective, durations);
             now = next;
             match ended {
                 EarliestEnd::Compute(index) => {
@@ -221,7 +233,7 @@ impl SkewedRanks {
                     }
                 }
                 EarliestEnd::Collective => {
-                    let arrival = transfer.take().map_or(now, |transfer| transfer.start);
+                    let arrival = collective.take().map_or(now, |collective| collective.start);
                     for (index, rank) in self.ranks.iter_mut().enumerate() {
                         let Some(one) = rank.comm.take() else { continue };
                         // waiting for peers on the compute lane is not contention
@@ -244,8 +256,8 @@ impl SkewedRanks {
             }
         }
         for rank in &mut self.ranks {
-            let free = rank.clock.free;
-            rank.clock.tokens = self.wiring.tokens(&rank.ends).unwrap_or(free[0].max(free[1]));
+            let tokens = self.dependencies.tokens(&rank.ends);
+            rank.clock.tokens = tokens.unwrap_or(rank.clock.both_free());
         }
         self.steps += 1;
     }
@@ -277,7 +289,7 @@ impl SkewedRanks {
         Some((arrived.iter().map(|one| one.start).max()?, arrived.first()?.operation))
     }
 
-    /// Rates of every rank's compute and of the transfer, valid until the next event.
+    /// Rates of every rank's compute and of the collective, valid until the next event.
     fn rates(&self, now: i64, durations: ContendedDurations<'_>) -> (Vec<f64>, f64) {
         let compute = |rank: &Rank| match (rank.compute, rank.comm) {
             (Some(compute), Some(comm)) if comm.start <= now => {
@@ -293,7 +305,7 @@ impl SkewedRanks {
     fn next(
         &self,
         now: i64,
-        transfer: Option<Transfer>,
+        collective: Option<ReachedCollective>,
         durations: ContendedDurations<'_>,
     ) -> Option<(i64, EarliestEnd)> {
         let (compute_rates, comm_rate) = self.rates(now, durations);
@@ -314,9 +326,13 @@ impl SkewedRanks {
                 consider(one.start, EarliestEnd::Nothing);
             }
         }
-        match transfer {
-            Some(Transfer { start, .. }) if start > now => consider(start, EarliestEnd::Nothing),
-            Some(Transfer { left, .. }) => consider(after(left, comm_rate), EarliestEnd::Collective),
+        match collective {
+            Some(ReachedCollective { start, .. }) if start > now => {
+                consider(start, EarliestEnd::Nothing)
+            }
+            Some(ReachedCollective { left, .. }) => {
+                consider(after(left, comm_rate), EarliestEnd::Collective)
+            }
             None => {}
         }
         best
@@ -326,24 +342,23 @@ impl SkewedRanks {
         &mut self,
         now: i64,
         next: i64,
-        transfer: &mut Option<Transfer>,
+        collective: &mut Option<ReachedCollective>,
         durations: ContendedDurations<'_>,
     ) {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let time = (next - now) as f64;
-        let is_waiting = transfer.is_none_or(|transfer| transfer.start > now);
+        let is_waiting = collective.is_none_or(|collective| collective.start > now);
         for (rank, rate) in self.ranks.iter_mut().zip(compute_rates) {
             if let Some(one) = rank.compute.as_mut().filter(|one| one.start <= now) {
                 one.left = (one.left - time * rate).max(0.0);
                 if rank.comm.is_some_and(|comm| comm.lane == Lane::Comm && comm.start <= now) {
                     let waiting = if is_waiting { next - now } else { 0 };
-                    rank.overlap.both = rank.overlap.both.saturating_add(next - now);
-                    rank.overlap.waiting = rank.overlap.waiting.saturating_add(waiting);
+                    rank.times.add_overlap(next - now, waiting);
                 }
             }
         }
-        if let Some(transfer) = transfer.as_mut().filter(|transfer| transfer.start <= now) {
-            transfer.left = (transfer.left - time * comm_rate).max(0.0);
+        if let Some(collective) = collective.as_mut().filter(|collective| collective.start <= now) {
+            collective.left = (collective.left - time * comm_rate).max(0.0);
         }
     }
 }
@@ -356,18 +371,18 @@ enum EarliestEnd {
 }
 
 impl Rank {
-    fn start(&mut self, wiring: &PlanDependencies) {
+    fn start(&mut self, dependencies: &PlanDependencies) {
         let waits_inline = self.comm.is_some_and(|one| one.lane == Lane::Compute);
         if self.compute.is_none()
             && !waits_inline
-            && let Some((operation, mut ready)) = self.startable(wiring, 0)
+            && let Some((operation, mut ready)) = self.startable(dependencies, Lane::Compute)
         {
-            let mut start = ready.max(self.clock.free[0]);
+            let mut start = ready.max(self.clock.free(Lane::Compute));
             if self.host[operation] > 0 {
                 start = start.saturating_add(self.host[operation]);
                 ready = start;
             }
-            if !wiring.inline[operation] {
+            if !dependencies.inline[operation] {
                 let floor = self.floors.get(operation).map_or(0, |floor| floor.saturating_sub(start));
                 let left = self.durations[operation].max(floor) as f64;
                 self.compute = Some(RunningOperation { operation, ready, start, left });
@@ -376,20 +391,21 @@ impl Rank {
             }
         }
         if self.comm.is_none()
-            && let Some((operation, ready)) = self.startable(wiring, 1)
+            && let Some((operation, ready)) = self.startable(dependencies, Lane::Comm)
         {
-            let start = ready.max(self.clock.free[1]);
+            let start = ready.max(self.clock.free(Lane::Comm));
             self.comm = Some(CollectiveArrival { operation, lane: Lane::Comm, ready, start });
         }
     }
 
-    fn startable(&self, wiring: &PlanDependencies, lane: usize) -> Option<(usize, i64)> {
-        let operation = *wiring.lanes[lane].get(self.head[lane])? as usize;
-        let ready = wiring.ready(operation, &self.ends, self.clock.tokens);
-        (ready != i64::MAX).then_some((operation, ready))
+    fn startable(&self, dependencies: &PlanDependencies, lane: Lane) -> Option<(usize, i64)> {
+        let operation = *dependencies.lanes[lane as usize].get(self.head[lane as usize])? as usize;
+        let ready = dependencies.ready(operation, &self.ends, self.clock.tokens);
+        (ready != PENDING).then_some((operation, ready))
     }
 
     fn end(&mut self, event: SimulatedOperation) {
+        self.times.count(&event);
         self.ends[event.operation] = event.end;
         self.clock.free[event.lane as usize] = event.end;
         self.head[event.lane as usize] += 1;

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::Simulator;
 use super::durations::Durations;
-use super::lanes::{LaneClock, LaneSimulation, LaneTimes, SimulatedOperation};
+use super::lane_times::LaneTimes;
+use super::lanes::{LaneClock, LaneSimulation, SimulatedOperation};
 use super::testing::{plan, shape_70b, shape_tiny, simulate, spec};
 use base::error::Error;
 use machine::hardware::{CollectiveScale, Target};

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::names::over_layers;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{Coverage, TimeInterval, difference};
-use trace::overlap::{Class, Lanes, Nanoseconds, Runs, Selection, StepKey, us};
+use trace::overlap::{Class, LaneNanoseconds, Lanes, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Span, Trace};
 
 const MOST: usize = 1_000;
@@ -86,7 +86,7 @@ pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretch
     let filled = filled(&runs, &bare, usize::MAX);
     let longest = filled.iter().take(MOST).map(|filled| filled.stretch(&runs)).collect();
     let families = families(&runs, &lanes, &filled);
-    let sums = lanes.iter().map(Lanes::sums).fold(Nanoseconds::default(), std::ops::Add::add);
+    let sums: LaneNanoseconds = lanes.iter().map(Lanes::sums).sum();
     ExposedStretches {
         families,
         ranks: lanes.len() as u64,

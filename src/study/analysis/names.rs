@@ -15,7 +15,7 @@ use super::experts::ExpertTimes;
 use super::report::TraceReport;
 use plan::Lane;
 use table::render::{Shown, Table};
-use trace::overlap::{Class, Lanes, Nanoseconds, Runs, Selection, Tally, TallyCell, us};
+use trace::overlap::{Class, LaneNanoseconds, Lanes, Runs, Selection, Tally, TallyCell, us};
 use trace::{OperationInfo, Span, Trace};
 
 /// Operations of one name: a kernel, or a plan's operation over all layers.
@@ -81,7 +81,7 @@ pub fn operation_table(
     let rows = names(&runs, &tally, &wanted);
     let longest = longest(&runs, &rows, &wanted);
     let lanes = totals_of(&rows);
-    let sums = of_ranks.iter().map(Lanes::sums).fold(Nanoseconds::default(), std::ops::Add::add);
+    let sums: LaneNanoseconds = of_ranks.iter().map(Lanes::sums).sum();
     let per_rank = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
     let busy_us = match trace.operations.iter().all(&wanted) {
         true => vec![

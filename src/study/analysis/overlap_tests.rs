@@ -1,7 +1,6 @@
 //! Overlap against cases on paper (`tests/overlap/*.toml`: spans in, percentages out) and laws.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Add;
 
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -10,7 +9,7 @@ use super::{StepTime, steps, trace_report};
 use plan::{Lane, Phase};
 use trace::overlap::intervals::clip;
 use trace::overlap::{
-    Nanoseconds, Selection, StepKey, decode_overlap, exposed_intervals, origin_ns, overlap,
+    LaneNanoseconds, Selection, StepKey, decode_overlap, exposed_intervals, origin_ns, overlap,
 };
 use trace::testing::{span, trace};
 use trace::{Span, Trace};
@@ -224,7 +223,7 @@ fn the_hosts_time_before_a_simulated_step_is_idle_time_of_the_step() {
         at(1, Lane::Compute, 3400, 5000),
     ]);
     let found = steps(&trace);
-    let times: Vec<_> = found.iter().map(|s| (s.start_ns, s.duration_us, s.idle_us)).collect();
+    let times: Vec<_> = found.iter().map(|s| (s.start_ns, s.duration_us, s.idle_and_gap_us)).collect();
     assert_eq!(times, [(0, 1.0, 0.0), (1000, 2.0, 0.3), (3000, 2.0, 0.4)]);
     assert_eq!((found[1].time.step_us, found[1].time.idle_us, found[1].time.gap_us), (2.0, 0.3, 0.0));
     let of = |selection: Selection| {
@@ -276,7 +275,7 @@ fn the_time_of_a_step_does_not_depend_on_the_selected_steps() {
             let report = trace_report(&trace, &selection);
             let found = &report.overlap.ranks[0];
             let parts = [found.span_us, found.compute_us, found.idle_us];
-            let of_row = [time.step_us, time.compute_us, time.idle_us + time.gap_us];
+            let of_row = [time.step_us, time.compute_us, time.idle_and_gap_us()];
             let differs = parts.iter().zip(of_row).any(|(a, b)| (a - b).abs() > 1e-9);
             assert!(!differs, "{selection:?}: {parts:?}, not {of_row:?}");
             assert_eq!(report.idle[0].idle_ns, found.exact.idle_ns, "{selection:?}");
@@ -338,7 +337,7 @@ fn an_event_without_length_counts_in_its_step_only() {
 }
 
 /// Activity of one rank, a flag a nanosecond: comm, compute, memory.
-fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
+fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> LaneNanoseconds {
     let memory = |s: &Span| trace.operations[s.operation as usize].kind == "memcpy";
     let of = |wanted: &dyn Fn(&Span) -> bool| -> Vec<bool> {
         let busy = |t: i64| {
@@ -356,7 +355,7 @@ fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
     let whole = spans.map(|s| (s.start_ns, s.end_ns)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let (start, end) = whole.and_then(|whole| clip(whole, bounds)).unwrap_or((0, 0));
     let busy = count(&|t| comm[t] || compute[t] || memory[t]);
-    Nanoseconds {
+    LaneNanoseconds {
         comm_ns: count(&|t| comm[t]),
         compute_ns: count(&|t| compute[t]),
         memory_ns: count(&|t| memory[t]),
@@ -504,8 +503,8 @@ proptest! {
     #[test]
     fn steps_and_phases_add_up_to_the_whole(trace in stepped()) {
         let of = |selection: Selection| overlap(&trace, &selection).all.exact;
-        let sum = |selections: &mut dyn Iterator<Item = Selection>| {
-            selections.map(of).fold(Nanoseconds::default(), Add::add)
+        let sum = |selections: &mut dyn Iterator<Item = Selection>| -> LaneNanoseconds {
+            selections.map(of).sum()
         };
         let keys: BTreeSet<StepKey> = trace.spans.iter().map(StepKey::from_span).collect();
         let whole = of(Selection::default());
@@ -541,7 +540,7 @@ proptest! {
                 (all.comm_us, sum(|time| time.comm_us)),
                 (all.compute_us, sum(|time| time.compute_us)),
                 (all.exposed_comm_us, sum(|time| time.exposed_us)),
-                (all.idle_us, sum(|time| time.idle_us + time.gap_us)),
+                (all.idle_us, sum(StepTime::idle_and_gap_us)),
                 (all.span_us, sum(|time| time.step_us)),
             ] {
                 prop_assert!((whole - rows).abs() < 1e-6, "{selection:?}: {whole}, not {rows}");

@@ -53,7 +53,8 @@ pub struct StepSummary {
     /// Busy time of the compute lane (us, averaged over ranks).
     pub compute_us: f64,
     /// Time with no lane busy in `duration_us`, with the gap before the next step (us, averaged over ranks).
-    pub idle_us: f64,
+    #[serde(rename = "idle_us")]
+    pub idle_and_gap_us: f64,
     /// 100 x (1 - exposed / comm); null without communication.
     pub overlap_pct: Option<f64>,
     /// Parts of the latency.
@@ -148,7 +149,7 @@ pub fn steps_table(steps: &[StepSummary]) -> Table {
             ("comm_us", &|s| Shown::Time(s.comm_us)),
             ("exposed_us", &|s| Shown::Time(s.exposed_us)),
             ("overlap_pct|overlap %", &|s| Shown::number(s.overlap_pct, 1)),
-            ("idle_us", &|s| Shown::Time(s.idle_us)),
+            ("idle_us", &|s| Shown::Time(s.idle_and_gap_us)),
         ],
     )
     .least(&["idle_us", "gap_us", "overlap_pct", "comm_us", "phase", "batch", "start_us", "sample"])
@@ -233,7 +234,7 @@ fn summary(
         comm_us: time.comm_us,
         exposed_us: time.exposed_us,
         compute_us: time.compute_us,
-        idle_us: time.idle_us + time.gap_us,
+        idle_and_gap_us: time.idle_and_gap_us(),
         overlap_pct: overlap_pct(time.exposed_us, time.comm_us),
         time,
     })
@@ -307,6 +308,10 @@ impl StepTime {
 
     fn over(self, count: f64) -> Self {
         self.each(self, |a, _| a / count)
+    }
+
+    pub fn idle_and_gap_us(&self) -> f64 {
+        self.idle_us + self.gap_us
     }
 
     /// Time of a trace without steps, from its overlap over `ranks` ranks.

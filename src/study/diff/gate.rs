@@ -18,7 +18,7 @@ const STEP_MEASURES: [StepNumber; 5] = [
     ("comm_ms", |s| s.comm_us / 1e3),
     ("exposed_comm_ms", |s| s.exposed_us / 1e3),
     ("compute_ms", |s| s.compute_us / 1e3),
-    ("idle_ms", |s| (s.idle_us + s.gap_us) / 1e3),
+    ("idle_ms", |s| s.idle_and_gap_us() / 1e3),
 ];
 
 /// Judges the second trace against the first.

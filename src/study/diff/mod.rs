@@ -60,7 +60,8 @@ pub struct SideSummary {
     pub exposed_us: f64,
     pub compute_us: f64,
     /// Idle time, including the gap before the next step (us).
-    pub idle_us: f64,
+    #[serde(rename = "idle_us")]
+    pub idle_and_gap_us: f64,
     /// Time of work that was launched outside of the recorded steps; it counts in the step in whose time it runs (us).
     pub outside_us: f64,
     pub overlap_pct: Option<f64>,
@@ -333,7 +334,7 @@ fn side(
         comm_us,
         exposed_us,
         compute_us: mean_of(|s| s.compute_us),
-        idle_us: mean_of(|s| s.idle_us + s.gap_us),
+        idle_and_gap_us: mean_of(StepTime::idle_and_gap_us),
         outside_us: mean_of(|s| s.outside_us),
         overlap_pct: table::overlap_pct(exposed_us, comm_us),
     }

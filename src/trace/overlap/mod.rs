@@ -4,7 +4,7 @@
 //!
 //! | shown | computed by |
 //! |---|---|
-//! | a run's `overlap_pct`, `exposed_comm_ms` and other lane measures (run tables, frontier, compare, gates) | its record: on sim `LaneTimes::overlap` in `src/run/sim/lanes.rs`, without a trace; on cpu and cuda [`decode_overlap`] over the recorded spans |
+//! | a run's `overlap_pct`, `exposed_comm_ms` and other lane measures (run tables, frontier, compare, gates) | its record: on sim `LaneTimes::overlap` in `src/run/sim/lane_times.rs`, without a trace; on cpu and cuda [`decode_overlap`] over the recorded spans |
 //! | the report of a trace (`overlap`, the timeline's panels, figures of a trace) | [`summarise`], called by `study::analysis::trace_report` |
 //! | one step or window of a trace (the timeline's measurement, `show`) | [`overlap()`], which is [`summarise`] without the rest of the report |
 //!
@@ -15,9 +15,9 @@ mod report;
 mod runs;
 
 pub use report::{BreakdownRow, ExposureCounter, Tally, TallyCell};
-pub use report::{Lanes, LanesBuilder};
+pub use report::{LaneNanoseconds, Lanes, LanesBuilder};
 pub use report::{
-    Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap, summarise, us,
+    OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap, summarise, us,
 };
 pub use runs::{Class, Run, Runs, Selection, StepKey, StepWindow, origin_ns, starts};
 pub use runs::{Launches, Replays};

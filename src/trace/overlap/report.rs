@@ -1,7 +1,7 @@
 //! Overlap of a trace: unions of intervals per rank, their sums, and the breakdown by operation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Add;
+use std::iter::Sum;
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -44,12 +44,12 @@ pub struct RankOverlap {
     pub peer_wait_us: Option<f64>,
     /// The same times in exact nanoseconds.
     #[serde(flatten)]
-    pub exact: Nanoseconds,
+    pub exact: LaneNanoseconds,
 }
 
 /// Times of [`RankOverlap`] in exact nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub struct Nanoseconds {
+pub struct LaneNanoseconds {
     /// Busy time of the comm lane.
     pub comm_ns: i64,
     /// Busy time of the compute lane.
@@ -71,26 +71,24 @@ pub struct Nanoseconds {
 }
 
 /// Saturates: sums of a damaged trace may be wrong, but never panic.
-impl Add for Nanoseconds {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            comm_ns: self.comm_ns.saturating_add(other.comm_ns),
-            compute_ns: self.compute_ns.saturating_add(other.compute_ns),
-            memory_ns: self.memory_ns.saturating_add(other.memory_ns),
-            overlap_ns: self.overlap_ns.saturating_add(other.overlap_ns),
-            exposed_comm_ns: self.exposed_comm_ns.saturating_add(other.exposed_comm_ns),
-            busy_ns: self.busy_ns.saturating_add(other.busy_ns),
-            idle_ns: self.idle_ns.saturating_add(other.idle_ns),
-            span_ns: self.span_ns.saturating_add(other.span_ns),
-            peer_wait_ns: self.peer_wait_ns.saturating_add(other.peer_wait_ns),
-        }
+impl Sum for LaneNanoseconds {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            comm_ns: sum.comm_ns.saturating_add(one.comm_ns),
+            compute_ns: sum.compute_ns.saturating_add(one.compute_ns),
+            memory_ns: sum.memory_ns.saturating_add(one.memory_ns),
+            overlap_ns: sum.overlap_ns.saturating_add(one.overlap_ns),
+            exposed_comm_ns: sum.exposed_comm_ns.saturating_add(one.exposed_comm_ns),
+            busy_ns: sum.busy_ns.saturating_add(one.busy_ns),
+            idle_ns: sum.idle_ns.saturating_add(one.idle_ns),
+            span_ns: sum.span_ns.saturating_add(one.span_ns),
+            peer_wait_ns: sum.peer_wait_ns.saturating_add(one.peer_wait_ns),
+        })
     }
 }
 
 impl RankOverlap {
-    fn new(rank: Option<u32>, exact: Nanoseconds, arrivals: bool) -> Self {
+    fn new(rank: Option<u32>, exact: LaneNanoseconds, arrivals: bool) -> Self {
         Self {
             rank,
             comm_us: us(exact.comm_ns),
@@ -143,7 +141,7 @@ pub fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
         .zip(lanes)
         .map(|(rank, lanes)| RankOverlap::new(Some(*rank), lanes.sums(), arrivals))
         .collect();
-    let sum = ranks.iter().map(|rank| rank.exact).fold(Nanoseconds::default(), Add::add);
+    let sum = ranks.iter().map(|rank| rank.exact).sum();
     OverlapReport {
         all: RankOverlap::new(None, sum, arrivals),
         breakdown: tally.breakdown(runs.trace, ranks.len()),
@@ -325,7 +323,7 @@ impl Lanes {
         difference(&self.extents, &self.busy())
     }
 
-    pub fn sums(&self) -> Nanoseconds {
+    pub fn sums(&self) -> LaneNanoseconds {
         let [comm, compute] = [&self.comm[..], self.compute.union()].map(length);
         let overlap = common_length(&self.comm, self.compute.union());
         let busy = match self.memory.is_empty() && self.other.is_empty() {
@@ -333,7 +331,7 @@ impl Lanes {
             false => length(&self.busy()),
         };
         let span = length(&self.extents);
-        Nanoseconds {
+        LaneNanoseconds {
             comm_ns: comm,
             compute_ns: compute,
             memory_ns: length(&self.memory),
