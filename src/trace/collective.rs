@@ -120,10 +120,10 @@ pub fn bus_factor(kind: &str, ranks: u32) -> Option<f64> {
     let n = f64::from(ranks);
     match kind {
         _ if ranks < 2 => None,
-        "all_reduce" => Some(2.0 * (n - 1.0) / n),
+        "all_reduce" | "all_reduce_add_norm" => Some(2.0 * (n - 1.0) / n),
         "all_gather" | "reduce_scatter" | "all_to_all" | "dispatch" | "combine" | "gather"
         | "scatter" => Some((n - 1.0) / n),
-        "broadcast" | "reduce" | "send_recv" => Some(1.0),
+        "broadcast" | "reduce" | "send_recv" | "send" => Some(1.0),
         _ => None,
     }
 }
@@ -329,6 +329,9 @@ mod tests {
         assert_eq!(bus_factor("all_reduce", 8), Some(1.75));
         assert_eq!(bus_factor("all_gather", 4), Some(0.75));
         assert_eq!((bus_factor("broadcast", 4), bus_factor("all_reduce", 1)), (Some(1.0), None));
+        // kinds of own traces only: a fused all-reduce moves the message of a plain one
+        assert_eq!(bus_factor("all_reduce_add_norm", 8), Some(1.75));
+        assert_eq!(bus_factor("send", 8), Some(1.0));
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(super) fn large_gb_s(
     let (cost, _) =
         target.profile.collective_in(engine, collective, p2p, ranks, target.stack.collective);
     let us = match row.kind.as_str() {
-        "all_reduce" => cost.us(LARGE_BYTES).0,
+        "all_reduce" | "all_reduce_add_norm" => cost.us(LARGE_BYTES).0,
         "reduce_scatter" | "all_gather" => cost.half_us(LARGE_BYTES).0,
         _ => return None,
     };

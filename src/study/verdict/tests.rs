@@ -368,6 +368,22 @@ fn a_small_message_far_below_the_bandwidth_of_large_ones_is_latency_bound() {
     assert!(of(None).headline.contains("transfer-dominated"), "{}", of(None).headline);
 }
 
+/// It moves the message of a plain all-reduce.
+#[test]
+fn a_fused_all_reduce_is_latency_bound_too_and_has_a_bus_bandwidth() {
+    let spec = table::Spec { architecture: Architecture::Standard, ..table::testing::spec() };
+    let mut trace = run::testing::simulated(&spec);
+    for operation in trace.operations.iter_mut().filter(|operation| operation.kind == "all_reduce") {
+        operation.kind = "all_reduce_add_norm".into();
+    }
+    let selection = Selection::default_of(&trace);
+    let report = trace_report(&trace, &selection);
+    let target = Some(machine::hardware::Target::from_spec(&spec).unwrap());
+    let found = verdict(&trace, &report, &selection, &Setting { target, ..Setting::default() });
+    assert!(found.headline.contains("exposed communication, latency-bound"), "{}", found.headline);
+    assert!(report.collectives.iter().all(|row| row.bus_gb_s.is_some()), "{:?}", report.collectives);
+}
+
 #[test]
 fn a_selected_step_of_a_run_is_predicted_in_any_sample() {
     let spec = table::Spec { architecture: Architecture::Standard, ..table::testing::spec() };
