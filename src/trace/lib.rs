@@ -6,6 +6,7 @@
 
 mod collective;
 mod contents;
+mod demangle;
 pub mod export;
 mod file;
 pub mod import;
