@@ -16,7 +16,7 @@ use plan::Lane;
 use table::overlap_pct;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{UnionBuilder, common_length, length};
-use trace::overlap::{Class, Lanes, Runs, Tally, starts, us};
+use trace::overlap::{Class, Lanes, SpanRuns, Tally, starts, us};
 use trace::{CollectiveInfo, OperationInfo, ProcessGroup, algorithm, bus_factor};
 
 /// Executions of one collective kernel in one process group, with one message size and data type.
@@ -100,13 +100,13 @@ impl CollectiveRow {
     }
 }
 
-fn group_of<'a>(runs: &Runs<'a>, operation: &OperationInfo) -> Option<&'a ProcessGroup> {
+fn group_of<'a>(runs: &SpanRuns<'a>, operation: &OperationInfo) -> Option<&'a ProcessGroup> {
     runs.trace.meta.groups.get(operation.collective.as_ref()?.group? as usize)
 }
 
 /// Collectives by operation, the most exposed first.
 pub(super) fn collectives(
-    runs: &Runs,
+    runs: &SpanRuns,
     tally: &Tally,
     matching: &CollectiveMatching,
     clocks: &Clocks,
@@ -148,7 +148,7 @@ pub(super) fn collectives(
 }
 
 fn row(
-    runs: &Runs,
+    runs: &SpanRuns,
     operation: &OperationInfo,
     executed: GroupRow,
     (durations, planned, matched): (&[f64], Option<u64>, Option<MatchedTime>),
@@ -208,7 +208,7 @@ fn row(
 }
 
 /// Overlap by kind of process group, the longest first; empty if the trace names no groups.
-pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<GroupOverlap> {
+pub(super) fn by_group(runs: &SpanRuns, lanes: &[Lanes], tally: &Tally) -> Vec<GroupOverlap> {
     if runs.trace.meta.groups.is_empty() {
         return Vec::new();
     }

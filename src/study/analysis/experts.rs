@@ -14,7 +14,7 @@ use super::matched::CollectiveMatching;
 use base::text::latency;
 use table::render::{Shown, Table};
 use trace::Trace;
-use trace::overlap::{Class, Runs, Selection, us};
+use trace::overlap::{Class, Selection, SpanRuns, us};
 use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
@@ -67,7 +67,7 @@ impl ExpertLoads {
 
     /// Times in a part of the same trace; `None` if no experts ran there.
     pub fn times(&self, trace: &Trace, selection: &Selection) -> Option<ExpertTimes> {
-        experts(&Runs::new(trace, selection), &self.matching, &self.clocks)
+        experts(&SpanRuns::new(trace, selection), &self.matching, &self.clocks)
     }
 }
 
@@ -120,7 +120,7 @@ struct Calls {
 
 /// Times of the experts; `None` without any.
 pub(super) fn experts(
-    runs: &Runs,
+    runs: &SpanRuns,
     matching: &CollectiveMatching,
     clocks: &Clocks,
 ) -> Option<ExpertTimes> {
@@ -161,7 +161,7 @@ pub(super) fn experts(
 }
 
 impl Calls {
-    fn new(runs: &Runs, rank: usize) -> Self {
+    fn new(runs: &SpanRuns, rank: usize) -> Self {
         let mut places: Vec<usize> = Vec::new();
         for run in &runs.by_rank[rank] {
             places.extend(run.at.clone().filter(|place| {
@@ -231,7 +231,7 @@ fn imbalance(calls: &[Calls], ranks: &mut [RankExperts]) -> Option<f64> {
 
 /// Waits at the collectives after experts, by rank; returns the mean over ranks.
 fn waits(
-    runs: &Runs,
+    runs: &SpanRuns,
     calls: &[Calls],
     (matching, clocks): (&CollectiveMatching, &Clocks),
     ranks: &mut [RankExperts],

@@ -27,7 +27,7 @@ use base::statistics::median;
 use base::text::rank_label;
 use plan::{Lane, Phase};
 use trace::import::step_name;
-use trace::overlap::{Class, Runs, StepKey};
+use trace::overlap::{Class, SpanRuns, StepKey};
 use trace::rules::sort;
 use trace::{CollectiveInfo, NO_STEP, ProcessGroup, Span, Trace, TransferDirection};
 
@@ -418,7 +418,7 @@ impl CollectiveMatching {
     }
 
     /// Collectives whose spans are all selected and not all began before the selection, in order of time.
-    pub fn selected(&self, runs: &Runs) -> impl Iterator<Item = MatchedCollective<'_>> {
+    pub fn selected(&self, runs: &SpanRuns) -> impl Iterator<Item = MatchedCollective<'_>> {
         let is_selected = |place: &usize| runs.selects(&runs.trace.spans[*place]);
         let counts = |place: &usize| runs.counts(&runs.trace.spans[*place]);
         self.collectives().filter(move |collective| {
