@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::demangle::demangled;
-use super::{CollectiveInfo, ProcessGroup};
+use super::{CollectiveInfo, OperationKind, ProcessGroup};
 use plan::{Cost, Lane, Operation, Phase, Plan, Quantity};
 
 /// An operation of the plan, or of an imported trace.
@@ -12,9 +12,9 @@ pub struct OperationInfo {
     /// Name with its phase: `decode/L12/mlp/down`.
     pub name: String,
     pub phase: Phase,
-    /// Kind in the spelling of [`plan::Kind::as_str`]: `matmul`.
-    pub kind: String,
-    /// Module in the spelling of [`plan::Module::as_str`]: `mlp`.
+    pub kind: OperationKind,
+    /// Module in the spelling of [`plan::Module::as_str`]: `mlp`; of an imported trace as the operation's name has it, or
+    /// empty.
     pub module: String,
     pub layer: Option<u32>,
     pub lane: Lane,
@@ -38,7 +38,7 @@ impl OperationInfo {
         Self {
             name: format!("{}/{}", plan.phase.as_str(), operation.name),
             phase: plan.phase,
-            kind: operation.kind.as_str().into(),
+            kind: OperationKind::from(&operation.kind),
             module: operation.module.as_str().into(),
             layer: operation.layer,
             lane: operation.lane,
@@ -52,7 +52,7 @@ impl OperationInfo {
 
     /// An operation of an imported trace, with nothing known but kind and name, which may be mangled. The names in an
     /// export of a native trace contain layer and module.
-    pub fn imported(name: String, kind: &str) -> Self {
+    pub fn imported(name: String, kind: impl Into<OperationKind>) -> Self {
         let (layer, module) = layer_and_module(&name).unwrap_or_default();
         let module = module.to_owned();
         Self {

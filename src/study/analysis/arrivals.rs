@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::clocks::Clocks;
-use super::matched::{CollectiveArrivals, CollectiveMatching, MatchedCollective, TRANSFER};
+use super::matched::{CollectiveArrivals, CollectiveMatching, MatchedCollective};
 use base::statistics::median;
 use machine::hardware::Skew;
 use trace::overlap::{Class, Selection, SpanRuns, us};
-use trace::{Span, Trace};
+use trace::{OperationKind, Span, Trace};
 
 /// Waiting and transfer time of the matched spans of one operation (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +60,7 @@ pub fn estimated_skew(trace: &Trace, selection: &Selection) -> Option<Skew> {
     let computed = computed(&runs);
     let mut stretches: BTreeMap<Vec<u32>, Stretches> = BTreeMap::new();
     let is_transfer = |collective: &MatchedCollective<'_>| {
-        let operation = trace.spans[collective.places[0]].operation;
-        trace.operations.get(operation as usize).is_some_and(|operation| operation.kind == TRANSFER)
+        trace.operation_kind(&trace.spans[collective.places[0]]) == Some(&OperationKind::SendRecv)
     };
     for collective in matching.collectives().filter(|collective| !is_transfer(collective)) {
         let of = collective.places.iter().map(|place| computed.get(place));

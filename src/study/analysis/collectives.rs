@@ -17,7 +17,7 @@ use table::overlap_pct;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{UnionBuilder, common_length, length};
 use trace::overlap::{Class, Lanes, SpanRuns, Tally, starts, us};
-use trace::{CollectiveInfo, OperationInfo, ProcessGroup, algorithm, bus_factor};
+use trace::{CollectiveInfo, OperationInfo, OperationKind, ProcessGroup, algorithm};
 
 /// Executions of one collective kernel in one process group, with one message size and data type.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -29,7 +29,8 @@ pub struct CollectiveRow {
     #[serde(skip)]
     pub family: String,
     /// `all_reduce`, `all_gather`, ...
-    pub kind: String,
+    #[schemars(with = "String")]
+    pub kind: OperationKind,
     /// Kind of process group (`TP`), else the group's name; null if the trace does not name it.
     pub group: Option<String>,
     /// Global ranks of the group; null if the trace does not list them, or if more ranks use the group than it has.
@@ -175,7 +176,7 @@ fn row(
         None => (median_us, "duration"),
     };
     let algorithm_gb_s = message_bytes.filter(|_| time > 0.0).map(|bytes| bytes as f64 / time / 1e3);
-    let factor = group_size.and_then(|ranks| bus_factor(&operation.kind, ranks));
+    let factor = group_size.and_then(|ranks| operation.kind.bus_factor(ranks));
     CollectiveRow {
         family: over_layers(operation).into_owned(),
         kind: operation.kind.clone(),

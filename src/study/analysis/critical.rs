@@ -309,7 +309,7 @@ fn describe(trace: &Trace, sums: Sums, of_steps: u64) -> PathSummary {
     let mut parts: BTreeMap<(&str, &str, Lane), (u64, i64)> = BTreeMap::new();
     for (operation, (count, time)) in sums.operations {
         let Some(info) = trace.operations.get(operation as usize) else { continue };
-        let part = parts.entry((&info.module, &info.kind, info.lane)).or_default();
+        let part = parts.entry((&info.module, info.kind.as_str(), info.lane)).or_default();
         (part.0, part.1) = (part.0 + count, part.1 + time);
     }
     let mut parts: Vec<PathPart> = parts

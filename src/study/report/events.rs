@@ -335,7 +335,7 @@ impl Operations<'_> {
         TimelineOperation {
             short: Some(short).filter(|short| *short != name),
             name,
-            kind: info.kind.clone(),
+            kind: info.kind.to_string(),
             class,
             bytes: self.bytes(info, span),
             group: self.group(info),
@@ -350,7 +350,7 @@ impl Operations<'_> {
             Some(collective) => collective.message_bytes,
             None => self.trace.step(span).map(planned),
         };
-        let copied = || Some(info.cost.bytes_written.fixed).filter(|_| info.kind.starts_with("mem"));
+        let copied = || Some(info.cost.bytes_written.fixed).filter(|_| info.kind.is_memory());
         message.filter(|bytes| *bytes > 0).or_else(|| copied().filter(|bytes| *bytes > 0))
     }
 

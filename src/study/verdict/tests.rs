@@ -7,7 +7,7 @@ use crate::analysis::trace_report;
 use crate::whatif::TracedSteps;
 use plan::{Lane, Phase};
 use trace::testing::{span, trace};
-use trace::{CollectiveInfo, ProcessGroup};
+use trace::{CollectiveInfo, OperationKind, ProcessGroup};
 
 fn judged_spans(spans: Vec<trace::Span>) -> Verdict {
     let trace = trace(spans);
@@ -373,8 +373,10 @@ fn a_small_message_far_below_the_bandwidth_of_large_ones_is_latency_bound() {
 fn a_fused_all_reduce_is_latency_bound_too_and_has_a_bus_bandwidth() {
     let spec = table::Spec { architecture: Architecture::Standard, ..table::testing::spec() };
     let mut trace = run::testing::simulated(&spec);
-    for operation in trace.operations.iter_mut().filter(|operation| operation.kind == "all_reduce") {
-        operation.kind = "all_reduce_add_norm".into();
+    for operation in
+        trace.operations.iter_mut().filter(|operation| operation.kind == OperationKind::AllReduce)
+    {
+        operation.kind = OperationKind::AllReduceAddNorm;
     }
     let selection = Selection::default_of(&trace);
     let report = trace_report(&trace, &selection);

@@ -17,9 +17,8 @@ use rayon::prelude::*;
 
 use super::intervals::{TimeInterval, clip, pieces, union};
 use crate::import::step_name;
-use crate::rules::OTHER;
-use crate::{NO_STEP, OperationInfo, Span, Trace};
-use plan::{Kind, Lane, Phase};
+use crate::{NO_STEP, OperationInfo, OperationKind, Span, Trace};
+use plan::{Lane, Phase};
 use table::Provenance;
 
 /// Spans per unit of work for a thread; also the maximum length of a run.
@@ -186,9 +185,9 @@ pub enum Class {
 
 impl Class {
     pub fn new(operation: &OperationInfo, lane: Lane) -> Self {
-        match (operation.kind.as_str(), lane) {
-            ("memcpy" | "memset", _) => Self::Memory,
-            (OTHER, _) => Self::Other,
+        match (&operation.kind, lane) {
+            (OperationKind::Memcpy | OperationKind::Memset, _) => Self::Memory,
+            (OperationKind::Other, _) => Self::Other,
             (_, Lane::Compute) => Self::Compute,
             (_, Lane::Comm) => Self::Comm,
         }
@@ -199,7 +198,7 @@ impl Class {
             Self::Compute => "compute",
             Self::Comm => "comm",
             Self::Memory => "memory",
-            Self::Other => OTHER,
+            Self::Other => "other",
         }
     }
 }
@@ -329,8 +328,7 @@ impl<'a> SpanRuns<'a> {
 
     /// True for a receive from another pipeline stage.
     pub fn is_receive(&self, span: &Span) -> bool {
-        let operation = self.trace.operations.get(span.operation as usize);
-        operation.is_some_and(|operation| operation.kind == Kind::Receive.as_str())
+        self.trace.operation_kind(span) == Some(&OperationKind::Receive)
     }
 
     pub fn selects(&self, span: &Span) -> bool {

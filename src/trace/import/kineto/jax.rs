@@ -336,7 +336,7 @@ mod tests {
             let stream = trace.meta.streams[span.stream as usize].id;
             (
                 span.rank,
-                operation.kind.clone(),
+                operation.kind.to_string(),
                 operation.name.clone(),
                 stream,
                 span.start_ns,
