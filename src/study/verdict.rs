@@ -32,7 +32,7 @@ use super::rewire::{LAUNCH_BOUND, LayerCollectives, RewireChoice, Rewiring, Sett
 use base::text::{counted, latency};
 use plan::{Architecture, LayerSet, Phase};
 use table::Collective;
-use trace::overlap::{Class, Replays, Runs, Selection, StepKey, origin_ns};
+use trace::overlap::{Class, Replays, Selection, SpanRuns, StepKey, origin_ns};
 use trace::rules::RuleClass;
 use trace::{Doubt, Doubted, ImportReport, Range, Span, Trace, is_host_call};
 
@@ -307,7 +307,7 @@ pub fn verdict(
         || trace.spans.iter().any(Span::is_launch_known)
             && !doubts(Doubted::Launches)
             && !doubts(Doubted::Durations);
-    let runs = Runs::new(trace, selection);
+    let runs = SpanRuns::new(trace, selection);
     // without compute there is nothing to overlap with
     let own_stream_share = own_stream_share(&runs).filter(|_| all.compute_us > 0.0);
     let host_share = idle(|rank| rank.host_us);
@@ -524,7 +524,7 @@ fn collectives(
 }
 
 /// Share of the selected communication's time on dedicated streams; `None` without communication.
-fn own_stream_share(runs: &Runs<'_>) -> Option<f64> {
+fn own_stream_share(runs: &SpanRuns<'_>) -> Option<f64> {
     let mut times = vec![(0i64, 0i64); runs.trace.meta.streams.len().max(1)];
     let mut comm = 0i64;
     runs.each(runs.by_rank.iter().flatten(), |span, (start, end)| {
@@ -547,7 +547,7 @@ fn own_stream_share(runs: &Runs<'_>) -> Option<f64> {
 }
 
 /// True if selected spans of a rank come from CUDA graphs.
-fn replays_graphs(runs: &Runs<'_>) -> bool {
+fn replays_graphs(runs: &SpanRuns<'_>) -> bool {
     runs.by_rank.iter().any(|of_rank| {
         let spans = of_rank.iter().flat_map(|run| &runs.trace.spans[run.at.clone()]);
         !Replays::from_spans(spans).is_empty()

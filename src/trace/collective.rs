@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::OperationKind;
+
 /// Collective arguments from an imported trace. Missing fields are `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CollectiveInfo {
@@ -41,8 +43,8 @@ impl CollectiveInfo {
         Self { message_bytes: bytes.filter(|bytes| *bytes > 0), ..self }
     }
 
-    /// Kind of collective in the vocabulary of the rules; `None` for an unknown name.
-    pub fn kind(&self) -> Option<&'static str> {
+    /// Kind of collective; `None` for an unknown name.
+    pub fn kind(&self) -> Option<OperationKind> {
         kind_of(&self.name)
     }
 
@@ -115,19 +117,6 @@ fn parallelism(text: &str) -> Option<&'static str> {
     first.filter(|_| named.next().is_none()).map(|(kind, _)| *kind)
 }
 
-/// Ratio of bus bandwidth to algorithm bandwidth as nccl-tests defines it; `None` for kinds without one.
-pub fn bus_factor(kind: &str, ranks: u32) -> Option<f64> {
-    let n = f64::from(ranks);
-    match kind {
-        _ if ranks < 2 => None,
-        "all_reduce" => Some(2.0 * (n - 1.0) / n),
-        "all_gather" | "reduce_scatter" | "all_to_all" | "dispatch" | "combine" | "gather"
-        | "scatter" => Some((n - 1.0) / n),
-        "broadcast" | "reduce" | "send_recv" => Some(1.0),
-        _ => None,
-    }
-}
-
 /// Letters and digits of a collective's name in lower case, without its library.
 fn plain(name: &str) -> String {
     let mut plain: String =
@@ -140,34 +129,34 @@ fn plain(name: &str) -> String {
     plain
 }
 
-/// Parses the name of a collective in PyTorch, NCCL, RCCL, oneCCL or MPI into its kind (`all_reduce`).
-/// Returns `None` for an unknown name and `Some("collective")` for a known name without a kind.
-pub fn kind_of(name: &str) -> Option<&'static str> {
+/// Parses the name of a collective in PyTorch, NCCL, RCCL, oneCCL or MPI into its kind.
+/// Returns `None` for an unknown name and [`OperationKind::Collective`] for a known name without a kind.
+pub fn kind_of(name: &str) -> Option<OperationKind> {
     let plain = plain(name);
     // prefixes, longer ones first: allreduce_coalesced, reduce_scatter_tensor, alltoallv, gather_object
-    const KINDS: [(&str, &str); 20] = [
-        ("allreduce", "all_reduce"),
-        ("allgather", "all_gather"),
-        ("reducescatter", "reduce_scatter"),
-        ("alltoall", "all_to_all"),
-        ("all2all", "all_to_all"),
-        ("broadcast", "broadcast"),
-        ("bcast", "broadcast"),
-        ("sendrecv", "send_recv"),
-        ("send", "send_recv"),
-        ("isend", "send_recv"),
-        ("recv", "send_recv"),
-        ("irecv", "send_recv"),
-        ("barrier", "barrier"),
-        ("allbarrier", "barrier"),
-        ("reduce", "reduce"),
-        ("gather", "gather"),
-        ("scatter", "scatter"),
-        ("coalesced", "collective"),
-        ("wait", "collective"),
-        ("init", "collective"),
+    const KINDS: [(&str, OperationKind); 20] = [
+        ("allreduce", OperationKind::AllReduce),
+        ("allgather", OperationKind::AllGather),
+        ("reducescatter", OperationKind::ReduceScatter),
+        ("alltoall", OperationKind::AllToAll),
+        ("all2all", OperationKind::AllToAll),
+        ("broadcast", OperationKind::Broadcast),
+        ("bcast", OperationKind::Broadcast),
+        ("sendrecv", OperationKind::SendRecv),
+        ("send", OperationKind::SendRecv),
+        ("isend", OperationKind::SendRecv),
+        ("recv", OperationKind::SendRecv),
+        ("irecv", OperationKind::SendRecv),
+        ("barrier", OperationKind::Barrier),
+        ("allbarrier", OperationKind::Barrier),
+        ("reduce", OperationKind::Reduce),
+        ("gather", OperationKind::Gather),
+        ("scatter", OperationKind::Scatter),
+        ("coalesced", OperationKind::Collective),
+        ("wait", OperationKind::Collective),
+        ("init", OperationKind::Collective),
     ];
-    KINDS.iter().find(|(start, _)| plain.starts_with(start)).map(|(_, kind)| *kind)
+    KINDS.into_iter().find(|(start, _)| plain.starts_with(start)).map(|(_, kind)| kind)
 }
 
 /// Element size in bytes of a PyTorch, NCCL or NumPy data type.
@@ -261,7 +250,7 @@ mod tests {
             ("", None),
             ("quantise", None),
         ] {
-            assert_eq!(kind_of(name), kind, "{name}");
+            assert_eq!(kind_of(name), kind.map(OperationKind::from), "{name}");
         }
     }
 
@@ -326,9 +315,6 @@ mod tests {
             let (name, description) = (name.to_owned(), description.to_owned());
             assert_eq!(ProcessGroup { name, description, ..ProcessGroup::default() }.kind(), kind);
         }
-        assert_eq!(bus_factor("all_reduce", 8), Some(1.75));
-        assert_eq!(bus_factor("all_gather", 4), Some(0.75));
-        assert_eq!((bus_factor("broadcast", 4), bus_factor("all_reduce", 1)), (Some(1.0), None));
     }
 
     #[test]

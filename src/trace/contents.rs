@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::rules::UnsureOperation;
-use super::{OperationInfo, ProcessGroup, Product};
+use super::{OperationInfo, OperationKind, ProcessGroup, Product};
 use base::error::{Error, Result};
 use plan::{Lane, Phase, Step};
 use table::{Environment, Provenance, Spec};
@@ -324,6 +324,16 @@ impl Trace {
             Phase::Prefill => Step::prefill(batch, prompt),
             Phase::Decode => Step::decode(batch, prompt, u64::from(span.step)),
         })
+    }
+
+    /// Kind of a span's operation; `None` if the table lacks the operation.
+    pub fn operation_kind(&self, span: &Span) -> Option<&OperationKind> {
+        self.operations.get(span.operation as usize).map(|operation| &operation.kind)
+    }
+
+    /// True for a run of a mixture, and for an import in which rules find kernels of experts.
+    pub fn has_experts(&self) -> bool {
+        self.operations.iter().any(|operation| operation.kind == OperationKind::Experts)
     }
 
     /// True if ranks of the run, or of the imported job, were not recorded. One of them may arrive last at any collective,

@@ -205,7 +205,7 @@ pub fn csv(traces: &[(&str, &Trace)], out: &mut impl Write) -> io::Result<()> {
             optional(stream.and_then(|s| s.device)),
             optional(stream.map(|s| s.id)),
             text(|o| &o.name),
-            text(|o| &o.kind),
+            text(|o| o.kind.as_str()),
             text(|o| &o.module),
             optional(operation.and_then(|o| o.layer.map(i64::from))),
             number(span.ready_ns),

@@ -6,9 +6,11 @@
 
 mod collective;
 mod contents;
+mod demangle;
 pub mod export;
 mod file;
 pub mod import;
+mod kind;
 pub mod memory;
 mod operations;
 pub mod overlap;
@@ -18,13 +20,13 @@ pub mod rules;
 pub mod testing;
 
 pub use collective::{
-    Algorithm, CollectiveInfo, ProcessGroup, TransferDirection, algorithm, bus_factor, dtype_bytes,
-    kind_of,
+    Algorithm, CollectiveInfo, ProcessGroup, TransferDirection, algorithm, dtype_bytes, kind_of,
 };
 pub use contents::{
     Doubt, Doubted, FORMAT_VERSION, IgnoredKernel, ImportReport, LaunchSite, NO_STEP, Range, Span,
     Trace, TraceMeta, TraceStream, is_host_call,
 };
 pub use file::{TraceWriter, check, read, read_file, read_meta, write};
+pub use kind::OperationKind;
 pub use operations::{CopiedBytes, OperationInfo, operations, stage_groups};
 pub use product::{CallArguments, Product, is_product};

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CollectiveInfo, ProcessGroup};
+use super::demangle::demangled;
+use super::{CollectiveInfo, OperationKind, ProcessGroup};
 use plan::{Cost, Lane, Operation, Phase, Plan, Quantity};
 
 /// An operation of the plan, or of an imported trace.
@@ -11,9 +12,9 @@ pub struct OperationInfo {
     /// Name with its phase: `decode/L12/mlp/down`.
     pub name: String,
     pub phase: Phase,
-    /// Kind in the spelling of [`plan::Kind::as_str`]: `matmul`.
-    pub kind: String,
-    /// Module in the spelling of [`plan::Module::as_str`]: `mlp`.
+    pub kind: OperationKind,
+    /// Module in the spelling of [`plan::Module::as_str`]: `mlp`; of an imported trace as the operation's name has it, or
+    /// empty.
     pub module: String,
     pub layer: Option<u32>,
     pub lane: Lane,
@@ -32,10 +33,27 @@ pub struct OperationInfo {
 }
 
 impl OperationInfo {
+    /// An operation of a plan, without dependencies and process group.
+    fn native(plan: &Plan, operation: &Operation) -> Self {
+        Self {
+            name: format!("{}/{}", plan.phase.as_str(), operation.name),
+            phase: plan.phase,
+            kind: OperationKind::from(&operation.kind),
+            module: operation.module.as_str().into(),
+            layer: operation.layer,
+            lane: operation.lane,
+            shape: shape(plan, operation),
+            cost: operation.cost,
+            origins: operation.origins.clone(),
+            waits_for: Vec::new(),
+            collective: None,
+        }
+    }
+
     /// An operation of an imported trace, with nothing known but kind and name, which may be mangled. The names in an
     /// export of a native trace contain layer and module.
-    pub fn imported(name: String, kind: &str) -> Self {
-        let (layer, module) = place(&name).unwrap_or_default();
+    pub fn imported(name: String, kind: impl Into<OperationKind>) -> Self {
+        let (layer, module) = layer_and_module(&name).unwrap_or_default();
         let module = module.to_owned();
         Self {
             name: demangled(name),
@@ -55,7 +73,7 @@ impl OperationInfo {
 
 /// Layer and module in the name of a native operation (`decode/L12/mlp/down`), which an exported collective has as its
 /// parameter.
-fn place(name: &str) -> Option<(Option<u32>, &str)> {
+fn layer_and_module(name: &str) -> Option<(Option<u32>, &str)> {
     let path = name.split_once('(').map_or(name, |(_, path)| path.trim_end_matches(')'));
     let mut parts = path.split('/');
     matches!(parts.next()?, "prefill" | "decode").then_some(())?;
@@ -64,37 +82,6 @@ fn place(name: &str) -> Option<(Option<u32>, &str)> {
         Some(layer) => Some((Some(layer), parts.next()?)),
         None => Some((None, first)),
     }
-}
-
-/// Floating-point types that the demangler cannot read, each with a stand-in that it can (a kernel that uses the stand-in
-/// itself is misnamed): code, stand-in, name of the stand-in, name.
-const FLOATS: [(&str, &str, &str, &str); 2] =
-    [("DF16b", "g", "__float128", "__bf16"), ("DF16_", "e", "long double", "_Float16")];
-
-/// Name without C++'s mangling. A name that the demangler cannot read keeps its template arguments mangled.
-pub(crate) fn demangled(name: String) -> String {
-    if !name.starts_with("_Z") {
-        return name;
-    }
-    let known = FLOATS.iter().fold(name.clone(), |name, (code, other, ..)| name.replace(code, other));
-    let plain =
-        |text: String| FLOATS.iter().fold(text, |text, (.., other, name)| text.replace(other, name));
-    let symbol = cpp_demangle::Symbol::new(&known).ok().and_then(|symbol| symbol.demangle().ok());
-    symbol.map(plain).or_else(|| qualified(&name)).unwrap_or(name)
-}
-
-/// Namespaces and function of a mangled name, with its template arguments as they are: `a::kernel<Lb1E...>`.
-fn qualified(name: &str) -> Option<String> {
-    let rest = name.strip_prefix("_Z")?;
-    let mut rest = rest.strip_prefix('N').unwrap_or(rest);
-    let mut parts = Vec::new();
-    while let Some(digits) = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0) {
-        let end = digits.checked_add(rest[..digits].parse().ok()?)?;
-        parts.push(rest.get(digits..end)?);
-        rest = &rest[end..];
-    }
-    let arguments = rest.strip_prefix('I').map_or(String::new(), |rest| format!("<{rest}>"));
-    (!parts.is_empty()).then(|| parts.join("::") + &arguments)
 }
 
 /// Total bytes written by a copy or fill, as the profiler recorded them.
@@ -114,7 +101,7 @@ impl CopiedBytes {
         self.is_partial |= bytes.is_none();
     }
 
-    pub fn absorb(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.executions += other.executions;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.is_partial |= other.is_partial;
@@ -134,42 +121,33 @@ pub fn operations<'a>(
     decode: impl IntoIterator<Item = &'a Plan>,
 ) -> Vec<OperationInfo> {
     let stages: Vec<(&Plan, &Plan)> = prefill.into_iter().zip(decode).collect();
-    let operations_of = |plan: &Plan, base: u32, stage: usize| -> Vec<OperationInfo> {
-        // group of the stage's collectives, and of its sends ([`stage_groups`])
-        let group = |operation: &Operation| match &operation.kind {
-            plan::Kind::Send => Some(stages.len()),
-            kind if kind.is_collective() => Some(stage),
-            _ => None,
-        };
-        let collective = |operation: &Operation| {
-            let group = group(operation).filter(|_| stages.len() > 1)? as u32;
-            let name = operation.kind.as_str().into();
-            Some(CollectiveInfo { name, group: Some(group), ..CollectiveInfo::default() })
-        };
-        plan.operations
-            .iter()
-            .zip(plan.dependencies())
-            .map(|(operation, waits)| OperationInfo {
-                name: format!("{}/{}", plan.phase.as_str(), operation.name),
-                phase: plan.phase,
-                kind: operation.kind.as_str().into(),
-                module: operation.module.as_str().into(),
-                layer: operation.layer,
-                lane: operation.lane,
-                shape: shape(plan, operation),
-                cost: operation.cost,
-                origins: operation.origins.clone(),
-                waits_for: waits.iter().map(|op| base + op.0).collect(),
-                collective: collective(operation),
-            })
-            .collect()
-    };
     let mut table = Vec::new();
-    for (stage, (prefill, decode)) in stages.iter().enumerate() {
-        table.extend(operations_of(prefill, table.len() as u32, stage));
-        table.extend(operations_of(decode, table.len() as u32, stage));
+    for (stage, &(prefill, decode)) in stages.iter().enumerate() {
+        for plan in [prefill, decode] {
+            let base = table.len() as u32;
+            let operations = plan.operations.iter().zip(plan.dependencies());
+            table.extend(operations.map(|(operation, waits)| OperationInfo {
+                waits_for: waits.iter().map(|op| base + op.0).collect(),
+                collective: stage_collective(operation, stage, stages.len()),
+                ..OperationInfo::native(plan, operation)
+            }));
+        }
     }
     table
+}
+
+/// Process group of an operation that communicates ([`stage_groups`]); `None` without pipeline stages.
+fn stage_collective(operation: &Operation, stage: usize, stages: usize) -> Option<CollectiveInfo> {
+    let group = match &operation.kind {
+        plan::Kind::Send => stages,
+        kind if kind.is_collective() => stage,
+        _ => return None,
+    };
+    (stages > 1).then(|| CollectiveInfo {
+        name: operation.kind.as_str().into(),
+        group: Some(group as u32),
+        ..CollectiveInfo::default()
+    })
 }
 
 /// Process groups of a run with pipeline stages: the ranks of each stage, then all ranks, which transfers between
@@ -196,38 +174,5 @@ fn shape(plan: &Plan, operation: &Operation) -> String {
         }
         _ if operation.kind == plan::Kind::Send => format!("[rows, {}]", columns(&operation.reads)),
         _ => format!("[rows, {}]", columns(&operation.writes)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mangled_names_are_read_or_keep_their_arguments() {
-        let named = |name: &str| OperationInfo::imported(name.into(), "kernel").name;
-        let norm = |bias: u8| {
-            named(&format!(
-                "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16_Li256ELb{bias}EEEvPT0_PT_PfS4_iib"
-            ))
-        };
-        assert_eq!(
-            norm(1),
-            "void aiter::add_rmsnorm_quant_kernel<__bf16, _Float16, 256, true>(_Float16*, __bf16*, float*, \
-             __bf16*, int, int, bool)"
-        );
-        assert_ne!(norm(0), norm(1));
-        // a constrained template parameter, which the demangler cannot read
-        let silu = named(
-            "_ZN7sgl_hip10activation18act_and_mul_kernelI14__hip_bfloat16TnPFT_RKS3_EXadL_Z4siluIS2_ES3_S5_EEEEvPS3_PS4_i",
-        );
-        assert!(
-            silu.starts_with("sgl_hip::activation::act_and_mul_kernel<14__hip_bfloat16Tn"),
-            "{silu}"
-        );
-        let broken = ["_Z", "_ZN", "_ZN9", "_ZN99999999999999999999x", "_ZN2a\u{e9}", "gemm", "_ZN2a"];
-        for name in broken {
-            assert_eq!(named(name), name, "nothing to read");
-        }
     }
 }

@@ -117,7 +117,7 @@ fn a_trace_has_the_ranks_of_all_stages_and_transfers_last_as_long_as_the_link() 
         // what the next stage's first module reads is added before it is sent
         let is_handed_over = operation.layer == Some(2) && span.rank < 2;
         assert!(layer_of_stage || is_handed_over, "{} on rank {}", operation.name, span.rank);
-        if operation.kind == "send" {
+        if operation.kind == trace::OperationKind::Send {
             assert!(span.lane == Lane::Comm && span.end_ns - span.start_ns >= 500_000, "{span:?}");
         }
     }

@@ -54,7 +54,7 @@ fn ladders_fused_operations_are_in_the_trace_on_the_comm_lane() {
     let kinds = |lane| {
         let spans = trace.spans.iter().filter(move |span| span.lane == lane && span.rank == 0);
         spans
-            .filter(|span| trace.operations[span.operation as usize].kind == "all_reduce_add_norm")
+            .filter(|span| trace.operation_kind(span) == Some(&trace::OperationKind::AllReduceAddNorm))
             .count()
     };
     // 160 all-reduces in each of three steps and prefill: the last two sums join at once

@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::clocks::Clocks;
-use super::matched::{CollectiveArrivals, CollectiveMatching, MatchedCollective, TRANSFER};
+use super::matched::{CollectiveArrivals, CollectiveMatching, MatchedCollective};
 use base::statistics::median;
 use machine::hardware::Skew;
-use trace::overlap::{Class, Runs, Selection, us};
-use trace::{Span, Trace};
+use trace::overlap::{Class, Selection, SpanRuns, us};
+use trace::{OperationKind, Span, Trace};
 
 /// Waiting and transfer time of the matched spans of one operation (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,15 +53,14 @@ impl Computed {
 /// Skew of ranks that explains their compute times between collectives. `None` if fewer than two ranks share
 /// collectives. Pipeline stages, which share only transfers, do different work.
 pub fn estimated_skew(trace: &Trace, selection: &Selection) -> Option<Skew> {
-    let (runs, matching) = (Runs::new(trace, selection), CollectiveMatching::from_trace(trace));
+    let (runs, matching) = (SpanRuns::new(trace, selection), CollectiveMatching::from_trace(trace));
     if runs.ranks.len() < 2 {
         return None;
     }
     let computed = computed(&runs);
     let mut stretches: BTreeMap<Vec<u32>, Stretches> = BTreeMap::new();
     let is_transfer = |collective: &MatchedCollective<'_>| {
-        let operation = trace.spans[collective.places[0]].operation;
-        trace.operations.get(operation as usize).is_some_and(|operation| operation.kind == TRANSFER)
+        trace.operation_kind(&trace.spans[collective.places[0]]) == Some(&OperationKind::SendRecv)
     };
     for collective in matching.collectives().filter(|collective| !is_transfer(collective)) {
         let of = collective.places.iter().map(|place| computed.get(place));
@@ -75,7 +74,7 @@ pub fn estimated_skew(trace: &Trace, selection: &Selection) -> Option<Skew> {
 
 /// Waiting and transfer time of the matched spans of each selected operation.
 pub(super) fn times_by_operation(
-    runs: &Runs,
+    runs: &SpanRuns,
     matching: &CollectiveMatching,
     clocks: &Clocks,
 ) -> HashMap<u32, MatchedTime> {
@@ -94,7 +93,7 @@ pub(super) fn times_by_operation(
 }
 
 /// Compute time of a rank since its previous collective, by index of the collective's span.
-fn computed(runs: &Runs) -> HashMap<usize, Computed> {
+fn computed(runs: &SpanRuns) -> HashMap<usize, Computed> {
     let mut computed = HashMap::new();
     for of_rank in &runs.by_rank {
         let mut sums = Computed::default();
@@ -260,7 +259,7 @@ struct RankSums {
 
 /// Stragglers of all collectives; `None` with one rank or without matched collectives.
 pub(super) fn stragglers(
-    runs: &Runs,
+    runs: &SpanRuns,
     matching: &CollectiveMatching,
     clocks: &Clocks,
 ) -> Option<Stragglers> {
@@ -279,7 +278,12 @@ pub(super) fn stragglers(
 }
 
 impl Sums {
-    fn add(&mut self, runs: &Runs, collective: &MatchedCollective<'_>, arrived: &CollectiveArrivals) {
+    fn add(
+        &mut self,
+        runs: &SpanRuns,
+        collective: &MatchedCollective<'_>,
+        arrived: &CollectiveArrivals,
+    ) {
         let spans: Vec<&Span> =
             collective.places.iter().map(|place| &runs.trace.spans[*place]).collect();
         let index = |span: &Span| runs.ranks.binary_search(&span.rank).unwrap_or(0);
@@ -320,7 +324,7 @@ impl Sums {
         }
     }
 
-    fn describe(self, runs: &Runs, clocks: &Clocks) -> Stragglers {
+    fn describe(self, runs: &SpanRuns, clocks: &Clocks) -> Stragglers {
         let of_rank = |(rank, RankSums { late, caused, waited }): (&u32, &RankSums)| {
             let late_us: Vec<f64> = late.iter().copied().map(us).collect();
             RankArrivals {

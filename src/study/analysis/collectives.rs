@@ -16,8 +16,8 @@ use plan::Lane;
 use table::overlap_pct;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{UnionBuilder, common_length, length};
-use trace::overlap::{Class, Lanes, Runs, Tally, starts, us};
-use trace::{CollectiveInfo, OperationInfo, ProcessGroup, algorithm, bus_factor};
+use trace::overlap::{Class, Lanes, SpanRuns, Tally, starts, us};
+use trace::{CollectiveInfo, OperationInfo, OperationKind, ProcessGroup, algorithm};
 
 /// Executions of one collective kernel in one process group, with one message size and data type.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -29,7 +29,8 @@ pub struct CollectiveRow {
     #[serde(skip)]
     pub family: String,
     /// `all_reduce`, `all_gather`, ...
-    pub kind: String,
+    #[schemars(with = "String")]
+    pub kind: OperationKind,
     /// Kind of process group (`TP`), else the group's name; null if the trace does not name it.
     pub group: Option<String>,
     /// Global ranks of the group; null if the trace does not list them, or if more ranks use the group than it has.
@@ -100,13 +101,13 @@ impl CollectiveRow {
     }
 }
 
-fn group_of<'a>(runs: &Runs<'a>, operation: &OperationInfo) -> Option<&'a ProcessGroup> {
+fn group_of<'a>(runs: &SpanRuns<'a>, operation: &OperationInfo) -> Option<&'a ProcessGroup> {
     runs.trace.meta.groups.get(operation.collective.as_ref()?.group? as usize)
 }
 
 /// Collectives by operation, the most exposed first.
 pub(super) fn collectives(
-    runs: &Runs,
+    runs: &SpanRuns,
     tally: &Tally,
     matching: &CollectiveMatching,
     clocks: &Clocks,
@@ -148,7 +149,7 @@ pub(super) fn collectives(
 }
 
 fn row(
-    runs: &Runs,
+    runs: &SpanRuns,
     operation: &OperationInfo,
     executed: GroupRow,
     (durations, planned, matched): (&[f64], Option<u64>, Option<MatchedTime>),
@@ -175,7 +176,7 @@ fn row(
         None => (median_us, "duration"),
     };
     let algorithm_gb_s = message_bytes.filter(|_| time > 0.0).map(|bytes| bytes as f64 / time / 1e3);
-    let factor = group_size.and_then(|ranks| bus_factor(&operation.kind, ranks));
+    let factor = group_size.and_then(|ranks| operation.kind.bus_factor(ranks));
     CollectiveRow {
         family: over_layers(operation).into_owned(),
         kind: operation.kind.clone(),
@@ -208,7 +209,7 @@ fn row(
 }
 
 /// Overlap by kind of process group, the longest first; empty if the trace names no groups.
-pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<GroupOverlap> {
+pub(super) fn by_group(runs: &SpanRuns, lanes: &[Lanes], tally: &Tally) -> Vec<GroupOverlap> {
     if runs.trace.meta.groups.is_empty() {
         return Vec::new();
     }

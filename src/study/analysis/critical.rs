@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use plan::{Lane, Phase};
-use trace::overlap::{Runs, StepKey, us};
+use trace::overlap::{SpanRuns, StepKey, us};
 use trace::{Span, Trace};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -283,7 +283,7 @@ impl Sums {
 
 /// Sums up the critical paths of the selected steps (a sample of them in long traces). Time windows do not cut paths: a
 /// step partly inside counts whole. `None` for traces without dependencies.
-pub(super) fn summary(runs: &Runs) -> Option<PathSummary> {
+pub(super) fn summary(runs: &SpanRuns) -> Option<PathSummary> {
     if !knows_dependencies(runs.trace) {
         return None;
     }
@@ -309,7 +309,7 @@ fn describe(trace: &Trace, sums: Sums, of_steps: u64) -> PathSummary {
     let mut parts: BTreeMap<(&str, &str, Lane), (u64, i64)> = BTreeMap::new();
     for (operation, (count, time)) in sums.operations {
         let Some(info) = trace.operations.get(operation as usize) else { continue };
-        let part = parts.entry((&info.module, &info.kind, info.lane)).or_default();
+        let part = parts.entry((&info.module, info.kind.as_str(), info.lane)).or_default();
         (part.0, part.1) = (part.0 + count, part.1 + time);
     }
     let mut parts: Vec<PathPart> = parts

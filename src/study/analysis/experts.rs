@@ -13,9 +13,8 @@ use super::clocks::Clocks;
 use super::matched::CollectiveMatching;
 use base::text::latency;
 use table::render::{Shown, Table};
-use trace::Trace;
-use trace::overlap::{Class, Runs, Selection, us};
-use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER};
+use trace::overlap::{Class, Selection, SpanRuns, us};
+use trace::{OperationKind, Trace};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RankExperts {
@@ -59,7 +58,9 @@ pub struct ExpertLoads {
 impl ExpertLoads {
     /// `None` for a trace without experts.
     pub fn from_trace(trace: &Trace) -> Option<Self> {
-        trace.operations.iter().find(|operation| operation.kind == EXPERTS)?;
+        if !trace.has_experts() {
+            return None;
+        }
         let matching = CollectiveMatching::from_trace(trace);
         let clocks = Clocks::new(trace, &matching);
         Some(Self { matching, clocks })
@@ -67,7 +68,7 @@ impl ExpertLoads {
 
     /// Times in a part of the same trace; `None` if no experts ran there.
     pub fn times(&self, trace: &Trace, selection: &Selection) -> Option<ExpertTimes> {
-        experts(&Runs::new(trace, selection), &self.matching, &self.clocks)
+        experts(&SpanRuns::new(trace, selection), &self.matching, &self.clocks)
     }
 }
 
@@ -120,11 +121,11 @@ struct Calls {
 
 /// Times of the experts; `None` without any.
 pub(super) fn experts(
-    runs: &Runs,
+    runs: &SpanRuns,
     matching: &CollectiveMatching,
     clocks: &Clocks,
 ) -> Option<ExpertTimes> {
-    if !runs.trace.operations.iter().any(|operation| operation.kind == EXPERTS) {
+    if !runs.trace.has_experts() {
         return None;
     }
     let calls: Vec<Calls> = (0..runs.ranks.len()).map(|rank| Calls::new(runs, rank)).collect();
@@ -161,13 +162,15 @@ pub(super) fn experts(
 }
 
 impl Calls {
-    fn new(runs: &Runs, rank: usize) -> Self {
+    fn new(runs: &SpanRuns, rank: usize) -> Self {
         let mut places: Vec<usize> = Vec::new();
         for run in &runs.by_rank[rank] {
             places.extend(run.at.clone().filter(|place| {
                 let span = &runs.trace.spans[*place];
-                let kind = runs.trace.operations.get(span.operation as usize).map(|info| &info.kind);
-                let is_part = kind.is_some_and(|kind| matches!(kind.as_str(), EXPERTS | ROUTER));
+                let is_part = matches!(
+                    runs.trace.operation_kind(span),
+                    Some(OperationKind::Experts | OperationKind::Router)
+                );
                 (is_part || runs.class(span) == Class::Comm) && runs.selects(span)
             }));
         }
@@ -180,7 +183,7 @@ impl Calls {
             let span = &runs.trace.spans[place];
             let Some(info) = runs.trace.operations.get(span.operation as usize) else { continue };
             let Some(time) = runs.time(span) else { continue };
-            if info.kind == EXPERTS {
+            if info.kind == OperationKind::Experts {
                 *open.get_or_insert(0) += time;
                 waits = true;
                 if is_own {
@@ -189,15 +192,15 @@ impl Calls {
                 continue;
             }
             calls.times.extend(open.take());
-            match info.kind.as_str() {
-                ROUTER => calls.router += time,
-                DISPATCH => calls.dispatch += time,
-                COMBINE => calls.combine += time,
+            match info.kind {
+                OperationKind::Router => calls.router += time,
+                OperationKind::Dispatch => calls.dispatch += time,
+                OperationKind::Combine => calls.combine += time,
                 _ => {}
             }
             // an own plan names the module; attention's collectives may run beside its experts
             let follows = if is_own { info.module == "moe" } else { std::mem::take(&mut waits) };
-            if follows && runs.class(span) == Class::Comm && info.kind != DISPATCH {
+            if follows && runs.class(span) == Class::Comm && info.kind != OperationKind::Dispatch {
                 calls.after.push(place);
             }
         }
@@ -231,7 +234,7 @@ fn imbalance(calls: &[Calls], ranks: &mut [RankExperts]) -> Option<f64> {
 
 /// Waits at the collectives after experts, by rank; returns the mean over ranks.
 fn waits(
-    runs: &Runs,
+    runs: &SpanRuns,
     calls: &[Calls],
     (matching, clocks): (&CollectiveMatching, &Clocks),
     ranks: &mut [RankExperts],

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::names::over_layers;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{Coverage, TimeInterval, difference};
-use trace::overlap::{Class, LaneNanoseconds, Lanes, Runs, Selection, StepKey, us};
+use trace::overlap::{Class, LaneNanoseconds, Lanes, Selection, SpanRuns, StepKey, us};
 use trace::{NO_STEP, Span, Trace};
 
 const MOST: usize = 1_000;
@@ -80,7 +80,7 @@ pub struct StretchFamily {
 
 /// Exposed stretches of the selected part of a trace, listed and by collective.
 pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretches {
-    let runs = Runs::new(trace, selection);
+    let runs = SpanRuns::new(trace, selection);
     let lanes = Lanes::from_runs(&runs);
     let bare = Bare::all(&lanes);
     let filled = filled(&runs, &bare, usize::MAX);
@@ -148,7 +148,7 @@ fn bare_stretches(bare: &[Bare], ranks: usize, longest: Vec<ExposedStretch>) -> 
 }
 
 /// Longest stretches from collected lanes: one sort, plus a pass over the spans of the ranks involved.
-pub(super) fn exposed(runs: &Runs, lanes: &[Lanes]) -> ExposedStretches {
+pub(super) fn exposed(runs: &SpanRuns, lanes: &[Lanes]) -> ExposedStretches {
     let bare = Bare::all(lanes);
     let longest = filled(runs, &bare, MOST).iter().map(|filled| filled.stretch(runs)).collect();
     bare_stretches(&bare, lanes.len(), longest)
@@ -162,7 +162,7 @@ struct Filled<'a> {
 }
 
 impl Filled<'_> {
-    fn stretch(&self, runs: &Runs) -> ExposedStretch {
+    fn stretch(&self, runs: &SpanRuns) -> ExposedStretch {
         let (span, interval) = (&runs.trace.spans[self.place], self.group[0].interval);
         let name = |span: &Span| {
             let operation = runs.trace.operations.get(span.operation as usize);
@@ -182,7 +182,7 @@ impl Filled<'_> {
 }
 
 /// The `most` longest stretches, filled, longest first.
-fn filled<'a>(runs: &'a Runs, bare: &'a [Bare], most: usize) -> Vec<Filled<'a>> {
+fn filled<'a>(runs: &'a SpanRuns, bare: &'a [Bare], most: usize) -> Vec<Filled<'a>> {
     let groups: Vec<&[Bare]> = bare.chunk_by(|a, b| a.interval == b.interval).take(most).collect();
     let mut filled: Vec<Filled> = (0..runs.ranks.len())
         .into_par_iter()
@@ -198,7 +198,7 @@ fn filled<'a>(runs: &'a Runs, bare: &'a [Bare], most: usize) -> Vec<Filled<'a>> 
 }
 
 /// Adds the collective and the waiting operation to the stretches of a rank.
-fn filled_of_rank<'a>(runs: &'a Runs, rank: usize, mut groups: Vec<&'a [Bare]>) -> Vec<Filled<'a>> {
+fn filled_of_rank<'a>(runs: &'a SpanRuns, rank: usize, mut groups: Vec<&'a [Bare]>) -> Vec<Filled<'a>> {
     if groups.is_empty() {
         return Vec::new();
     }
@@ -260,7 +260,7 @@ struct Calls {
 
 impl Calls {
     /// Adds a call, with its wait and transfer if its last arrival is known.
-    fn add(&mut self, runs: &Runs, place: usize, exposed: &Coverage) {
+    fn add(&mut self, runs: &SpanRuns, place: usize, exposed: &Coverage) {
         let span = &runs.trace.spans[place];
         let exposed_ns: i64 = runs.pieces(span).map(|piece| exposed.within(piece)).sum();
         if exposed_ns > 0 {
@@ -277,7 +277,7 @@ impl Calls {
         }
     }
 
-    fn family(mut self, collective: String, runs: &Runs) -> StretchFamily {
+    fn family(mut self, collective: String, runs: &SpanRuns) -> StretchFamily {
         let total_ns: i64 = self.exposed.iter().map(|(ns, _)| ns).sum();
         // a call that several ranks made at the same times is listed once
         let key = |(ns, place): &(i64, usize)| {
@@ -302,7 +302,7 @@ impl Calls {
 }
 
 /// Sums the calls of collectives over all layers, and the operations that waited for their stretches.
-fn families(runs: &Runs, lanes: &[Lanes], filled: &[Filled]) -> Vec<StretchFamily> {
+fn families(runs: &SpanRuns, lanes: &[Lanes], filled: &[Filled]) -> Vec<StretchFamily> {
     let names: Vec<String> =
         runs.trace.operations.iter().map(|operation| over_layers(operation).into_owned()).collect();
     let name = |operation: u32| names.get(operation as usize).map_or("?", String::as_str);

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use trace::Trace;
 use trace::overlap::intervals::{Coverage, TimeInterval, difference, pieces, seek, union};
-use trace::overlap::{Class, Lanes, Launches, Runs, Selection, us};
+use trace::overlap::{Class, Lanes, Launches, Selection, SpanRuns, us};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct IdleSplit {
@@ -67,7 +67,7 @@ struct Edge {
 
 /// Idle time of each rank in the selected part of a trace, from the runs and lanes of the whole: the cause of a gap at the
 /// end of the selection is behind it.
-pub(super) fn idle(runs: &Runs, all: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
+pub(super) fn idle(runs: &SpanRuns, all: &SpanRuns, lanes: &[Lanes]) -> Vec<IdleSplit> {
     let of_rank = |rank: usize| {
         let (mut near, mut selected) = (0, Vec::new());
         for gap in gaps(all, rank, &lanes[rank]) {
@@ -112,7 +112,7 @@ pub(crate) fn window_times(
     ranks: &[WindowRank],
     windows: &[TimeInterval],
 ) -> Vec<WindowTimes> {
-    let runs = Runs::new(trace, &Selection::default());
+    let runs = SpanRuns::new(trace, &Selection::default());
     let lanes = Lanes::from_runs(&runs);
     let of_rank = |of: &WindowRank| {
         let rank = runs.ranks.iter().position(|rank| *rank == of.rank)?;
@@ -170,8 +170,8 @@ enum Rest {
     Outside,
 }
 
-/// Idle time of a rank (an index into [`Runs::ranks`]) by gap, in order. `runs` and `lanes` are those of a whole trace.
-fn gaps(runs: &Runs, rank: usize, lanes: &Lanes) -> Vec<Gap> {
+/// Idle time of a rank (an index into [`SpanRuns::ranks`]) by gap, in order. `runs` and `lanes` are those of a whole trace.
+fn gaps(runs: &SpanRuns, rank: usize, lanes: &Lanes) -> Vec<Gap> {
     let intervals: Vec<TimeInterval> = lanes.gaps();
     let own = runs.trace.meta.import.is_none();
     let mut sample = runs.by_rank[rank].first().map_or(0, |run| run.step.sample);
@@ -224,7 +224,7 @@ impl IdleSplit {
 }
 
 /// Edges of a rank's gaps. Spans come mostly in order, so the search usually only checks the next gap.
-fn edges(runs: &Runs, rank: usize, gaps: &[TimeInterval], sample: u32) -> Vec<Edge> {
+fn edges(runs: &SpanRuns, rank: usize, gaps: &[TimeInterval], sample: u32) -> Vec<Edge> {
     let own = runs.trace.meta.import.is_none();
     let spans = runs.by_rank[rank].iter().flat_map(|run| &runs.trace.spans[run.at.clone()]);
     let launches = match own || gaps.is_empty() {

@@ -27,12 +27,9 @@ use base::statistics::median;
 use base::text::rank_label;
 use plan::{Lane, Phase};
 use trace::import::step_name;
-use trace::overlap::{Class, Runs, StepKey};
+use trace::overlap::{Class, SpanRuns, StepKey};
 use trace::rules::sort;
-use trace::{CollectiveInfo, NO_STEP, ProcessGroup, Span, Trace, TransferDirection};
-
-/// Kind of point-to-point operations in imported traces.
-pub(super) const TRANSFER: &str = "send_recv";
+use trace::{CollectiveInfo, NO_STEP, OperationKind, ProcessGroup, Span, Trace, TransferDirection};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CollectiveMatching {
@@ -418,7 +415,7 @@ impl CollectiveMatching {
     }
 
     /// Collectives whose spans are all selected and not all began before the selection, in order of time.
-    pub fn selected(&self, runs: &Runs) -> impl Iterator<Item = MatchedCollective<'_>> {
+    pub fn selected(&self, runs: &SpanRuns) -> impl Iterator<Item = MatchedCollective<'_>> {
         let is_selected = |place: &usize| runs.selects(&runs.trace.spans[*place]);
         let counts = |place: &usize| runs.counts(&runs.trace.spans[*place]);
         self.collectives().filter(move |collective| {
@@ -440,8 +437,15 @@ fn same_size(trace: &Trace, parts: &[CollectivePart]) -> bool {
     let sizes = parts.iter().filter_map(|part| {
         let operation = trace.operations.get(trace.spans[part.place].operation as usize)?;
         // message sizes differ by rank for these kinds
-        const VARIES: [&str; 6] = ["all_to_all", "dispatch", "combine", "gather", "scatter", TRANSFER];
-        let varies = VARIES.contains(&operation.kind.as_str());
+        let varies = matches!(
+            operation.kind,
+            OperationKind::AllToAll
+                | OperationKind::Dispatch
+                | OperationKind::Combine
+                | OperationKind::Gather
+                | OperationKind::Scatter
+                | OperationKind::SendRecv
+        );
         operation.collective.as_ref().filter(|_| !varies)?.message_bytes
     });
     sizes.collect::<BTreeSet<u64>>().len() < 2
@@ -534,19 +538,19 @@ struct OperationKey {
 /// Keys of the operations; `None` for what is no communication, and sends of own traces.
 fn keys(trace: &Trace, members: &Members) -> Vec<Option<OperationKey>> {
     let own = trace.meta.import.is_none();
-    let mut kinds: HashMap<&str, u32> = HashMap::new();
+    let mut kinds: HashMap<&OperationKind, u32> = HashMap::new();
     let mut keys = Vec::with_capacity(trace.operations.len());
     for (operation, at) in trace.operations.iter().zip(0..) {
         let next = kinds.len() as u32;
         let kind = if own { at } else { *kinds.entry(&operation.kind).or_insert(next) };
         let group = operation.collective.as_ref().and_then(|collective| collective.group);
         let communicator = group.map(|group| group + 1).filter(|c| (*c as usize) < members.ranks.len());
-        let matches =
-            Class::new(operation, Lane::Comm) == Class::Comm && !(own && operation.kind == "send");
+        let matches = Class::new(operation, Lane::Comm) == Class::Comm
+            && !(own && operation.kind == OperationKind::Send);
         keys.push(matches.then(|| OperationKey {
             communicator: communicator.unwrap_or(EVERYBODY),
             kind,
-            is_transfer: operation.kind == TRANSFER,
+            is_transfer: operation.kind == OperationKind::SendRecv,
             direction: operation.collective.as_ref().and_then(CollectiveInfo::direction),
             peer: operation.collective.as_ref().and_then(|collective| collective.peer),
         }));

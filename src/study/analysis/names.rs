@@ -15,7 +15,7 @@ use super::experts::ExpertTimes;
 use super::report::TraceReport;
 use plan::Lane;
 use table::render::{Shown, Table};
-use trace::overlap::{Class, LaneNanoseconds, Lanes, Runs, Selection, Tally, TallyCell, us};
+use trace::overlap::{Class, LaneNanoseconds, Lanes, Selection, SpanRuns, Tally, TallyCell, us};
 use trace::{OperationInfo, Span, Trace};
 
 /// Operations of one name: a kernel, or a plan's operation over all layers.
@@ -75,7 +75,7 @@ pub fn operation_table(
     selection: &Selection,
     wanted: impl Fn(&OperationInfo) -> bool,
 ) -> OperationTable {
-    let runs = Runs::new(trace, selection);
+    let runs = SpanRuns::new(trace, selection);
     let of_ranks = Lanes::from_runs(&runs);
     let tally = Tally::new(&runs, &of_ranks);
     let rows = names(&runs, &tally, &wanted);
@@ -100,7 +100,7 @@ pub fn lane_totals(
     selection: &Selection,
     wanted: impl Fn(&OperationInfo) -> bool,
 ) -> Vec<LaneTotal> {
-    let runs = Runs::new(trace, selection);
+    let runs = SpanRuns::new(trace, selection);
     totals_of(&names(&runs, &Tally::new(&runs, &Lanes::from_runs(&runs)), wanted))
 }
 
@@ -120,7 +120,7 @@ pub fn totals_of<'a>(rows: impl IntoIterator<Item = &'a NameRow> + Clone) -> Vec
 }
 
 /// Index of the span of each row's longest execution.
-fn longest(runs: &Runs, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> bool) -> Vec<usize> {
+fn longest(runs: &SpanRuns, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> bool) -> Vec<usize> {
     let places: HashMap<(&str, &str), usize> =
         rows.iter().enumerate().map(|(at, row)| ((row.name.as_str(), row.lane), at)).collect();
     // rows of each operation on the compute and on the comm lane
@@ -154,7 +154,7 @@ fn longest(runs: &Runs, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> boo
 }
 
 pub(super) fn names(
-    runs: &Runs,
+    runs: &SpanRuns,
     tally: &Tally,
     wanted: impl Fn(&OperationInfo) -> bool,
 ) -> Vec<NameRow> {
@@ -228,7 +228,7 @@ pub struct OperatorRow {
 }
 
 /// Rows by operator, the longest first; empty if no operator is known.
-pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
+pub(super) fn operators(runs: &SpanRuns, lanes: &[Lanes]) -> Vec<OperatorRow> {
     let names = &runs.trace.meta.range_names;
     if names.is_empty() {
         return Vec::new();

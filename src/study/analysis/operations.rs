@@ -372,7 +372,8 @@ mod tests {
         let apart = simulated(|spec| {
             spec.set.insert("stack.fuse_add_norm".into(), "false".into());
         });
-        let stacks = [&fused, &apart].map(|t| t.operations.iter().any(|o| o.kind == "add_norm"));
+        let stacks = [&fused, &apart]
+            .map(|t| t.operations.iter().any(|o| o.kind == trace::OperationKind::AddNorm));
         assert_ne!(stacks[0], stacks[1], "one of the stacks fuses, the other does not");
         let report = differences(&fused, STEP, &apart, STEP);
         let group = report.groups.iter().find(|g| {

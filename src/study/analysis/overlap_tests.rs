@@ -115,7 +115,7 @@ impl Case {
             if let Some(kind) = &entry.kind {
                 one.operation = trace.operations.len() as u32;
                 let mut operation = trace.operations[0].clone();
-                operation.kind = kind.clone();
+                operation.kind = kind.as_str().into();
                 trace.operations.push(operation);
             }
             trace.spans.push(one);
@@ -338,7 +338,7 @@ fn an_event_without_length_counts_in_its_step_only() {
 
 /// Activity of one rank, a flag a nanosecond: comm, compute, memory.
 fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> LaneNanoseconds {
-    let memory = |s: &Span| trace.operations[s.operation as usize].kind == "memcpy";
+    let memory = |s: &Span| trace.operations[s.operation as usize].kind == trace::OperationKind::Memcpy;
     let of = |wanted: &dyn Fn(&Span) -> bool| -> Vec<bool> {
         let busy = |t: i64| {
             let mut spans = trace.spans.iter().filter(|s| s.rank == rank && wanted(s));

@@ -7,7 +7,7 @@ use serde::Serialize;
 use base::statistics::distinct;
 use machine::hardware::Profile;
 use table::render::{Shown, Table};
-use trace::overlap::{Class, Runs, starts, us};
+use trace::overlap::{Class, SpanRuns, starts, us};
 use trace::{OperationInfo, Product};
 
 /// Calls of one operator with operands of one shape and data type. Counts kernels that the operator launched itself,
@@ -93,7 +93,7 @@ fn is_tf32(operation: &OperationInfo) -> bool {
 impl Products {
     /// Collects the products of the selected part of a trace; `span_ns` is the total span of its ranks. One pass over
     /// the spans if the trace records products.
-    pub(super) fn new(runs: &Runs, span_ns: i64) -> Self {
+    pub(super) fn new(runs: &SpanRuns, span_ns: i64) -> Self {
         let meta = &runs.trace.meta;
         if meta.products.is_empty() {
             return Self::default();

@@ -14,7 +14,7 @@ use super::outer_ranges::OuterRanges;
 use trace::overlap::intervals::{
     Coverage, TimeInterval, clip, common_length, difference, length, union,
 };
-use trace::overlap::{Lanes, LanesBuilder, Runs, us};
+use trace::overlap::{Lanes, LanesBuilder, SpanRuns, us};
 use trace::{LaunchSite, Range};
 
 /// Device time of the ranges of one name or layer. Times per rank, averaged over ranks (us).
@@ -51,7 +51,7 @@ struct Sums {
 }
 
 /// Rows by name, the longest first; empty if the trace has no names.
-pub(super) fn by_name(runs: &Runs, lanes: &[Lanes]) -> Vec<RangeRow> {
+pub(super) fn by_name(runs: &SpanRuns, lanes: &[Lanes]) -> Vec<RangeRow> {
     let names = &runs.trace.meta.range_names;
     let mut rows: Vec<RangeRow> = sums(runs, lanes, |name| (name < names.len()).then_some(name as u32))
         .into_iter()
@@ -66,7 +66,7 @@ pub(super) fn by_name(runs: &Runs, lanes: &[Lanes]) -> Vec<RangeRow> {
 }
 
 /// Rows by layer, in order; empty if no name contains a layer.
-pub(super) fn by_layer(runs: &Runs, lanes: &[Lanes]) -> Vec<RangeRow> {
+pub(super) fn by_layer(runs: &SpanRuns, lanes: &[Lanes]) -> Vec<RangeRow> {
     let layers: Vec<Option<u32>> = runs.trace.meta.range_names.iter().map(|n| layer_of(n)).collect();
     if layers.iter().all(Option::is_none) {
         return Vec::new();
@@ -95,7 +95,11 @@ fn row(name: String, layer: Option<u32>, sums: Sums, ranks: usize) -> RangeRow {
 }
 
 /// Sums of the ranges whose names map to the same key.
-fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync) -> Vec<(u32, Sums)> {
+fn sums(
+    runs: &SpanRuns,
+    lanes: &[Lanes],
+    key: impl Fn(usize) -> Option<u32> + Sync,
+) -> Vec<(u32, Sums)> {
     let all = &runs.trace.ranges;
     if all.is_empty() {
         return Vec::new();
@@ -175,7 +179,7 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct RangePart {
     key: u32,
-    /// Index into [`Runs::ranks`].
+    /// Index into [`SpanRuns::ranks`].
     rank: usize,
     on_device: bool,
     /// Absolute ns.
@@ -194,7 +198,11 @@ struct Launched {
 }
 
 impl Launched {
-    fn new(runs: &Runs, outer: &OuterRanges<'_>, key: &(impl Fn(&Range) -> Option<u32> + Sync)) -> Self {
+    fn new(
+        runs: &SpanRuns,
+        outer: &OuterRanges<'_>,
+        key: &(impl Fn(&Range) -> Option<u32> + Sync),
+    ) -> Self {
         let ranges = &runs.trace.ranges;
         let active: Vec<AtomicBool> = ranges.iter().map(|_| AtomicBool::new(false)).collect();
         let of_rank = |(rank, of_rank): (usize, &Vec<_>)| {

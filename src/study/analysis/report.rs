@@ -19,7 +19,8 @@ use super::steps::{self, StepSummary};
 use crate::rewire::LayerTimes;
 use table::render::{Shown, Table};
 use trace::overlap::{
-    Class, Lanes, OverlapReport, RankOverlap, Runs, Selection, StepKey, Tally, TallyCell, summarise, us,
+    Class, Lanes, OverlapReport, RankOverlap, Selection, SpanRuns, StepKey, Tally, TallyCell, summarise,
+    us,
 };
 use trace::{ImportReport, Span, Trace};
 
@@ -96,7 +97,7 @@ pub struct LayerRow {
 }
 
 pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
-    let all = Runs::new(trace, &Selection::default());
+    let all = SpanRuns::new(trace, &Selection::default());
     let lanes_of_all = Lanes::from_runs(&all);
     let selected = (!selection.is_everything()).then(|| {
         let runs = all.clone().select(selection);
@@ -131,7 +132,7 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
 
 /// Rows of layers, of these steps only.
 pub fn layers_of_steps(trace: &Trace, steps: &BTreeSet<StepKey>) -> Vec<LayerRow> {
-    let all = Runs::new(trace, &Selection::default());
+    let all = SpanRuns::new(trace, &Selection::default());
     let lanes_of_all = Lanes::from_runs(&all);
     let runs = all.select_steps(steps);
     let lanes = Lanes::within(&lanes_of_all, &runs);
@@ -179,7 +180,7 @@ pub(super) fn group(name: &str, lane: &'static str, cell: &TallyCell, ranks: usi
     }
 }
 
-fn kinds(runs: &Runs, tally: &Tally) -> Vec<GroupRow> {
+fn kinds(runs: &SpanRuns, tally: &Tally) -> Vec<GroupRow> {
     let groups = tally.group(runs.trace, |o, lane| Some((o.kind.as_str(), lane)));
     let ranks = runs.ranks.len();
     let mut rows: Vec<GroupRow> =
@@ -188,7 +189,7 @@ fn kinds(runs: &Runs, tally: &Tally) -> Vec<GroupRow> {
     rows
 }
 
-fn layers(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<LayerRow> {
+fn layers(runs: &SpanRuns, lanes: &[Lanes], tally: &Tally) -> Vec<LayerRow> {
     if runs.trace.operations.iter().all(|operation| operation.layer.is_none()) {
         let of_range = |row: RangeRow| LayerRow {
             layer: row.layer,
@@ -225,7 +226,7 @@ fn layers(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<LayerRow> {
 }
 
 /// Rows of layers that only their collectives tell apart; empty if these do not repeat.
-fn between_collectives(runs: &Runs, lanes: &[Lanes]) -> Vec<LayerRow> {
+fn between_collectives(runs: &SpanRuns, lanes: &[Lanes]) -> Vec<LayerRow> {
     let times = runs.trace.meta.import.as_ref().and_then(|_| LayerTimes::from_trace(runs.trace));
     let Some(times) = times else { return Vec::new() };
     let (outside, memory) = (times.layers as usize, times.layers as usize + 1);

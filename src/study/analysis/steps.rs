@@ -16,7 +16,7 @@ use table::overlap_pct;
 use table::render::{Shown, Table};
 use trace::import::{StepName, StepWork, step_name};
 use trace::overlap::intervals::{Coverage, TimeInterval, UnionBuilder, difference};
-use trace::overlap::{Lanes, RankOverlap, Run, Runs, Selection, StepKey, us};
+use trace::overlap::{Lanes, RankOverlap, Selection, SpanRun, SpanRuns, StepKey, us};
 use trace::{NO_STEP, Trace};
 
 /// [`StepSummary::phase`] of steps whose names do not say what they do.
@@ -85,7 +85,7 @@ pub struct StepTime {
 
 /// Times of the steps on each rank (ns of the rank's clock, in order).
 pub fn step_windows(trace: &Trace) -> HashMap<u32, Vec<(TimeInterval, StepKey)>> {
-    let runs = Runs::new(trace, &Selection::default());
+    let runs = SpanRuns::new(trace, &Selection::default());
     let mut windows: HashMap<u32, Vec<(TimeInterval, StepKey)>> = HashMap::new();
     for (key, of_step) in numbered(&runs) {
         for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
@@ -97,19 +97,19 @@ pub fn step_windows(trace: &Trace) -> HashMap<u32, Vec<(TimeInterval, StepKey)>>
     windows
 }
 
-fn numbered<'r>(runs: &'r Runs) -> Vec<(StepKey, Vec<&'r Run>)> {
+fn numbered<'r>(runs: &'r SpanRuns) -> Vec<(StepKey, Vec<&'r SpanRun>)> {
     runs.by_step().into_iter().filter(|(key, _)| key.step != NO_STEP).collect()
 }
 
 /// Steps of a trace, in order of sample and time. Averages cover the ranks that took part in the step.
 pub fn steps(trace: &Trace) -> Vec<StepSummary> {
-    let runs = Runs::new(trace, &Selection::default());
+    let runs = SpanRuns::new(trace, &Selection::default());
     of_runs(&runs, &Lanes::from_runs(&runs), &clocks(trace))
 }
 
 /// Steps with selected spans, on one clock for all ranks. Their times do not depend on the selected phase and steps, only
 /// on the time window.
-pub(super) fn of_runs(runs: &Runs, lanes: &[Lanes], clocks: &Clocks) -> Vec<StepSummary> {
+pub(super) fn of_runs(runs: &SpanRuns, lanes: &[Lanes], clocks: &Clocks) -> Vec<StepSummary> {
     let names = StepNames::from_trace(runs.trace);
     let work = RankWork::new(runs, lanes);
     let mut steps: Vec<StepSummary> = numbered(runs)
@@ -126,8 +126,8 @@ pub fn mixed_steps(trace: &Trace) -> BTreeSet<StepKey> {
     let is_mixed = |name: &StepName| name.work == Some(StepWork::Mixed);
     let names = StepNames::from_trace(trace).filter(|names| names.names.iter().flatten().any(is_mixed));
     let Some(names) = names else { return BTreeSet::new() };
-    let runs = Runs::new(trace, &Selection::default());
-    let of_step = |(key, of_step): (StepKey, Vec<&Run>)| {
+    let runs = SpanRuns::new(trace, &Selection::default());
+    let of_step = |(key, of_step): (StepKey, Vec<&SpanRun>)| {
         let (name, _) = names.find(trace, key.step, &of_step);
         name.as_deref().and_then(step_name).filter(is_mixed).map(|_| key)
     };
@@ -168,7 +168,7 @@ impl<'a> StepNames<'a> {
     }
 
     /// Name and batch of a step, from the ranges around the launches of its first spans.
-    fn find(&self, trace: &Trace, step: u32, of_step: &[&Run]) -> (Option<String>, Option<u32>) {
+    fn find(&self, trace: &Trace, step: u32, of_step: &[&SpanRun]) -> (Option<String>, Option<u32>) {
         /// Number of spans to check: the first may be launched by a thread without steps.
         const SPANS: usize = 256;
         let spans = of_step.iter().flat_map(|run| &trace.spans[run.at.clone()]).take(SPANS);
@@ -193,9 +193,9 @@ impl<'a> StepNames<'a> {
 }
 
 fn summary(
-    runs: &Runs,
+    runs: &SpanRuns,
     clocks: &Clocks,
-    (key, of_step): (StepKey, &[&Run]),
+    (key, of_step): (StepKey, &[&SpanRun]),
     names: Option<&StepNames<'_>>,
     work: &[RankWork],
 ) -> Option<StepSummary> {
@@ -251,8 +251,8 @@ struct RankWork {
 }
 
 impl RankWork {
-    fn new(runs: &Runs, lanes: &[Lanes]) -> Vec<Self> {
-        let of_rank = |(lanes, of_rank): (&Lanes, &Vec<Run>)| {
+    fn new(runs: &SpanRuns, lanes: &[Lanes]) -> Vec<Self> {
+        let of_rank = |(lanes, of_rank): (&Lanes, &Vec<SpanRun>)| {
             let mut outside = UnionBuilder::default();
             let without_step = of_rank.iter().filter(|run| run.step.step == NO_STEP);
             runs.each(without_step, |_, interval| outside.add(interval));

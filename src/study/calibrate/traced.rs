@@ -9,7 +9,7 @@ use base::error::{Error, Result};
 use base::statistics::median;
 use plan::Architecture;
 use table::{Collective, P2p, Provenance, Spec};
-use trace::Trace;
+use trace::{OperationKind, Trace};
 
 /// All-reduces of a trace: median transfer time by message size, from the last rank's arrival to the end. For
 /// a foreign trace without message sizes, `message_bytes` supplies them; `p2p` says how its GPUs
@@ -75,7 +75,7 @@ fn points_of_plan(trace: &Trace) -> Points {
     let mut by: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for span in &trace.spans {
         let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
-        if operation.kind != "all_reduce" {
+        if operation.kind != OperationKind::AllReduce {
             continue;
         }
         let bytes = trace.step(span).map_or(0, |step| operation.cost.message_bytes.at(&step));
@@ -116,7 +116,7 @@ impl MatchedAllReduces {
         for collective in matching.collectives() {
             let span = &trace.spans[collective.places[0]];
             let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
-            if operation.kind != "all_reduce" {
+            if operation.kind != OperationKind::AllReduce {
                 continue;
             }
             let info = operation.collective.as_ref();

@@ -20,7 +20,7 @@ use base::text::rank_label;
 use plan::Lane;
 use trace::overlap::intervals::clip;
 use trace::overlap::{Selection, exposed_intervals, origin_ns, overlap};
-use trace::{Span, Trace};
+use trace::{OperationInfo, OperationKind, Span, Trace};
 
 /// Maximum ranks in one figure, counting identical ones once; the note says if there are more.
 const MOST_RANKS: usize = 16;
@@ -166,18 +166,20 @@ const OTHER: Class = Class { name: "other compute", color: (150, 150, 150), hatc
 const WAITING: Class = Class { name: "waiting for a peer", color: (232, 200, 218), hatch: Hatch::None };
 const TRANSFER: Class = Class { name: "communication", color: (204, 121, 167), hatch: Hatch::Rising };
 
-fn class_of(kind: &str) -> Class {
-    match kind {
-        "matmul" => MATMUL,
-        "attend" => ATTEND,
-        "norm"
-        | "add"
-        | "add_norm"
-        | "add_mean"
-        | "join"
-        | "join_norm"
-        | "mean_share"
-        | "all_reduce_add_norm" => NORM,
+fn class_of(operation: Option<&OperationInfo>) -> Class {
+    match operation.map(|operation| &operation.kind) {
+        Some(OperationKind::MatMul) => MATMUL,
+        Some(OperationKind::Attend) => ATTEND,
+        Some(
+            OperationKind::Norm
+            | OperationKind::Add
+            | OperationKind::AddNorm
+            | OperationKind::AddMean
+            | OperationKind::Join
+            | OperationKind::JoinNorm
+            | OperationKind::MeanShare
+            | OperationKind::AllReduceAddNorm,
+        ) => NORM,
         _ => OTHER,
     }
 }
@@ -195,7 +197,7 @@ pub fn legend(windows: &[LaneWindow<'_>]) -> Vec<LegendEntry> {
             for span in of_lane(Lane::Compute).chain(of_lane(Lane::Comm)) {
                 let operation = window.trace.operations.get(span.operation as usize);
                 let classes = match span.lane {
-                    Lane::Compute => [Some(class_of(operation.map_or("", |o| &o.kind))), None],
+                    Lane::Compute => [Some(class_of(operation)), None],
                     Lane::Comm => {
                         [Some(TRANSFER), Some(WAITING).filter(|_| span.last_arrival_ns > span.start_ns)]
                     }
@@ -415,8 +417,7 @@ impl LaneWindow<'_> {
             let name = operation.and_then(|o| o.name.rsplit('/').next()).unwrap_or_default();
             match span.lane {
                 Lane::Compute => {
-                    let kind = operation.map_or("", |o| &o.kind);
-                    block(span.start_ns, span.end_ns, class_of(kind), name);
+                    block(span.start_ns, span.end_ns, class_of(operation), name);
                 }
                 Lane::Comm => {
                     let arrived =

@@ -9,7 +9,7 @@ use base::error::{Error, Result};
 use base::text::{fitting_name, latency, printable};
 use plan::Lane;
 use trace::overlap::intervals::difference;
-use trace::overlap::{Lanes, Runs, Selection};
+use trace::overlap::{Lanes, Selection, SpanRuns};
 use trace::{OperationInfo, Span, Trace};
 
 /// Maximum GPU events and ranges of a page: about 3 MB.
@@ -107,7 +107,7 @@ impl ShownPart {
                 to_ns: window.map(|w| w.1).or(selection.to_ns),
                 ..if window.is_some() { Selection::default() } else { *selection }
             };
-            let runs = Runs::new(trace, &window);
+            let runs = SpanRuns::new(trace, &window);
             let mut events: Vec<(i64, i64)> = Vec::new();
             runs.each(runs.by_rank.iter().flatten(), |span, _| {
                 let event = (span.start_ns - runs.origin, span.end_ns - runs.origin);
@@ -189,7 +189,7 @@ impl TimelineData {
     pub fn new(trace: &Trace, steps: &[StepSummary], shown: &ShownPart) -> Self {
         let window =
             Selection { from_ns: Some(shown.from_ns), to_ns: Some(shown.to_ns), ..Selection::default() };
-        let runs = Runs::new(trace, &window);
+        let runs = SpanRuns::new(trace, &window);
         let lanes = Lanes::from_runs(&runs);
         let mut operations = Operations { trace, runs: &runs, all: Vec::new(), places: HashMap::new() };
         let mut timeline = Self { from: shown.from_ns, to: shown.to_ns, ..Self::default() };
@@ -301,7 +301,7 @@ impl TimelineRow {
 /// Operations of the window, numbered as they appear.
 struct Operations<'a> {
     trace: &'a Trace,
-    runs: &'a Runs<'a>,
+    runs: &'a SpanRuns<'a>,
     all: Vec<TimelineOperation>,
     places: HashMap<(u32, Lane), u32>,
 }
@@ -335,7 +335,7 @@ impl Operations<'_> {
         TimelineOperation {
             short: Some(short).filter(|short| *short != name),
             name,
-            kind: info.kind.clone(),
+            kind: info.kind.to_string(),
             class,
             bytes: self.bytes(info, span),
             group: self.group(info),
@@ -350,7 +350,7 @@ impl Operations<'_> {
             Some(collective) => collective.message_bytes,
             None => self.trace.step(span).map(planned),
         };
-        let copied = || Some(info.cost.bytes_written.fixed).filter(|_| info.kind.starts_with("mem"));
+        let copied = || Some(info.cost.bytes_written.fixed).filter(|_| info.kind.is_memory());
         message.filter(|bytes| *bytes > 0).or_else(|| copied().filter(|bytes| *bytes > 0))
     }
 

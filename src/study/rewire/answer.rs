@@ -23,7 +23,7 @@ use table::render::{Shown, Table};
 use table::{Backend, Collective, Link, P2p, Provenance, Spec};
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{difference, length, union};
-use trace::{Span, Trace, TraceMeta, operations};
+use trace::{OperationKind, Span, Trace, TraceMeta, operations};
 
 /// Minimum steps for an interval.
 const LEAST_STEPS: usize = 6;
@@ -674,7 +674,7 @@ fn message_bytes(trace: &Trace, phase: Phase, all_reduce: &str) -> Option<f64> {
             return operation.collective.as_ref().filter(|_| named)?.message_bytes;
         }
         let step = trace.step(span)?;
-        (operation.kind == all_reduce).then(|| operation.cost.message_bytes.at(&step))
+        (operation.kind.as_str() == all_reduce).then(|| operation.cost.message_bytes.at(&step))
     });
     let bytes = middle(sizes.take(4096).filter_map(|bytes| i64::try_from(bytes).ok()));
     (bytes > 0).then_some(bytes as f64)
@@ -770,7 +770,7 @@ pub fn beneath(
             )
         {
             info.name = module.to_owned();
-            info.kind = "module".into();
+            info.kind = OperationKind::Module;
         }
     }
     let mut spans: Vec<Span> = executed

@@ -10,6 +10,7 @@ use crate::analysis::CollectiveRow;
 use base::error::{Error, Result};
 use machine::hardware::{CollectiveCost, LinkPoint, Target};
 use table::{Collective, P2p};
+use trace::OperationKind;
 use trace::rules::function;
 
 /// All-reduce of a trace, as far as a profile covers it.
@@ -219,10 +220,12 @@ pub fn estimate_messages(rows: &mut [CollectiveRow], target: &Target, p2p: P2p) 
         let (Some(ranks), Some(time_us)) = (row.group_size, row.transfer_us) else { continue };
         let Some(collective) = by_name(&row.executed.name).first().copied() else { continue };
         let Ok(cost) = cost(target, collective, p2p, ranks) else { continue };
-        let found = match row.kind.as_str() {
+        let found = match row.kind {
             _ if ranks < 2 || time_us <= 0.0 => continue,
-            "all_reduce" => message(|bytes| cost.us(bytes).0, time_us),
-            "reduce_scatter" | "all_gather" => message(|bytes| cost.half_us(bytes).0, time_us),
+            OperationKind::AllReduce => message(|bytes| cost.us(bytes).0, time_us),
+            OperationKind::ReduceScatter | OperationKind::AllGather => {
+                message(|bytes| cost.half_us(bytes).0, time_us)
+            }
             _ => continue,
         };
         match found {

@@ -23,8 +23,7 @@ use plan::{Lane, Phase};
 use trace::import::step_name;
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{Coverage, union};
-use trace::rules::DISPATCH;
-use trace::{NO_STEP, OperationInfo, Span, Trace};
+use trace::{NO_STEP, OperationInfo, OperationKind, Span, Trace};
 
 /// Hidden share of all-reduce time above which a trace cannot be of standard layers.
 const HIDDEN: f64 = 0.5;
@@ -151,8 +150,9 @@ impl<'a> LayerRepetition<'a> {
 
 /// Function of a kernel that runs any collective, as RCCL's generic one.
 fn unnamed_collective(trace: &Trace) -> Option<&str> {
-    let is_unnamed =
-        |operation: &&OperationInfo| operation.lane == Lane::Comm && operation.kind == "collective";
+    let is_unnamed = |operation: &&OperationInfo| {
+        operation.lane == Lane::Comm && operation.kind == OperationKind::Collective
+    };
     trace.operations.iter().find(is_unnamed)?.name.split('(').next()
 }
 
@@ -405,7 +405,7 @@ fn overlapped(trace: &Trace, rank: &RankSpans<'_>) -> f64 {
     let (mut all, mut beside, mut near) = (0i64, 0i64, 0);
     for &at in &rank.reduces {
         let reduce = rank.spans[at];
-        if trace.operations[reduce.operation as usize].kind == DISPATCH {
+        if trace.operations[reduce.operation as usize].kind == OperationKind::Dispatch {
             continue;
         }
         all += reduce.end_ns - reduce.start_ns;

@@ -24,8 +24,7 @@ use base::text::counted;
 use plan::{Architecture, Lane, Phase};
 use trace::overlap::StepKey;
 use trace::overlap::intervals::TimeInterval;
-use trace::rules::{COMBINE, DISPATCH, EXPERTS};
-use trace::{NO_STEP, Span, Trace};
+use trace::{NO_STEP, OperationKind, Span, Trace};
 
 /// Selection of the steps to look for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +61,8 @@ pub(super) struct ExpertLayout {
 
 impl ExpertLayout {
     fn from_trace(trace: &Trace) -> Option<Self> {
-        let experts = trace.operations.iter().filter(|operation| operation.kind == EXPERTS);
+        let experts =
+            trace.operations.iter().filter(|operation| operation.kind == OperationKind::Experts);
         let layers: BTreeSet<u32> = experts.map(|operation| operation.layer.unwrap_or(0)).collect();
         let mut layers = layers.into_iter();
         let dense_first = layers.next()?;
@@ -280,7 +280,7 @@ pub(super) fn is_all_reduce(trace: &Trace, span: &Span, group: Option<u32>) -> b
     span.lane == Lane::Comm
         && operation.is_some_and(|operation| {
             let group_of = || operation.collective.as_ref().and_then(|info| info.group);
-            operation.kind == "all_reduce" && (group.is_none() || group_of() == group)
+            operation.kind == OperationKind::AllReduce && (group.is_none() || group_of() == group)
         })
 }
 
@@ -289,13 +289,9 @@ fn is_end(trace: &Trace, span: &Span, ends: LayerCollectives, group: Option<u32>
     match ends {
         LayerCollectives::AllReduces => is_all_reduce(trace, span, group),
         LayerCollectives::Exchanges => {
-            span.lane == Lane::Comm && matches!(kind(trace, span), DISPATCH | COMBINE)
+            span.lane == Lane::Comm && trace.operation_kind(span).is_some_and(OperationKind::is_exchange)
         }
     }
-}
-
-fn kind<'a>(trace: &'a Trace, span: &Span) -> &'a str {
-    trace.operations.get(span.operation as usize).map_or("", |operation| operation.kind.as_str())
 }
 
 impl LayerCollectives {
@@ -318,11 +314,11 @@ impl LayerCollectives {
         let first = trace.spans.first().map_or(0, |span| span.rank);
         let mut counts = [0usize; 4];
         for span in trace.spans.iter().filter(|span| span.rank == first && span.lane == Lane::Comm) {
-            match kind(trace, span) {
-                "all_reduce" => counts[0] += 1,
-                DISPATCH => counts[1] += 1,
-                COMBINE => counts[2] += 1,
-                "all_to_all" => counts[3] += 1,
+            match trace.operation_kind(span) {
+                Some(OperationKind::AllReduce) => counts[0] += 1,
+                Some(OperationKind::Dispatch) => counts[1] += 1,
+                Some(OperationKind::Combine) => counts[2] += 1,
+                Some(OperationKind::AllToAll) => counts[3] += 1,
                 _ => {}
             }
         }
@@ -367,7 +363,8 @@ impl LayerCollectives {
 pub(super) fn whole_exchanges(trace: &Trace) -> Result<Vec<Span>> {
     let mut by_rank: HashMap<u32, Vec<usize>> = HashMap::new();
     for (place, span) in trace.spans.iter().enumerate() {
-        if kind(trace, span) == EXPERTS || is_end(trace, span, LayerCollectives::Exchanges, None) {
+        let is_experts = trace.operation_kind(span) == Some(&OperationKind::Experts);
+        if is_experts || is_end(trace, span, LayerCollectives::Exchanges, None) {
             by_rank.entry(span.rank).or_default().push(place);
         }
     }
@@ -378,16 +375,14 @@ pub(super) fn whole_exchanges(trace: &Trace) -> Result<Vec<Span>> {
         places.sort_by_key(|place| trace.spans[*place].start_ns);
         // first and longest kernel of the exchange; true if experts ran since
         let mut open: Option<(usize, usize, bool)> = None;
-        let mut first_kind = None;
         for place in places {
-            let kind = kind(trace, &trace.spans[place]);
-            if kind == EXPERTS {
+            let Some(kind) = trace.operation_kind(&trace.spans[place]) else { continue };
+            if *kind == OperationKind::Experts {
                 open = open.map(|(first, longest, _)| (first, longest, true));
                 continue;
             }
-            first_kind.get_or_insert(kind);
             open = Some(match open {
-                Some((first, ..)) if self::kind(trace, &trace.spans[first]) != kind => {
+                Some((first, ..)) if trace.operation_kind(&trace.spans[first]) != Some(kind) => {
                     (place, place, false)
                 }
                 Some((first, _, true)) => {
@@ -420,7 +415,13 @@ pub(super) fn whole_exchanges(trace: &Trace) -> Result<Vec<Span>> {
 pub(super) fn leads(trace: &Trace, span: &Span) -> bool {
     let Some(operation) = trace.operations.get(span.operation as usize) else { return false };
     match trace.meta.spec {
-        Some(_) => matches!(operation.kind.as_str(), "add" | "norm" | "add_norm" | "select_last"),
+        Some(_) => matches!(
+            operation.kind,
+            OperationKind::Add
+                | OperationKind::Norm
+                | OperationKind::AddNorm
+                | OperationKind::SelectLast
+        ),
         // copies out of a collective's buffer, sums and norms; the first matrix product ends them
         None => {
             let name = operation.name.to_ascii_lowercase();
@@ -501,7 +502,7 @@ fn dense_first(trace: &Trace, layers: u32) -> Result<u32> {
     let with_experts: BTreeSet<u32> = trace
         .operations
         .iter()
-        .filter(|operation| operation.kind == DISPATCH)
+        .filter(|operation| operation.kind == OperationKind::Dispatch)
         .filter_map(|operation| operation.layer)
         .collect();
     let first = with_experts.first().copied().unwrap_or(layers);
@@ -590,7 +591,10 @@ pub(super) fn assembled(
     for (step, times) in steps.iter_mut().zip(window_times(trace, &wanted, &windows)) {
         step.times = times;
     }
-    let named = |span: &&&Span| ends == LayerCollectives::AllReduces || kind(trace, span) == DISPATCH;
+    let named = |span: &&&Span| {
+        ends == LayerCollectives::AllReduces
+            || trace.operation_kind(span) == Some(&OperationKind::Dispatch)
+    };
     let named = first.reduces.iter().map(|at| &first.spans[*at]).filter(named);
     let usual = most_common(named.map(|span| Reverse(span.operation)));
     let name = usual.and_then(|Reverse(operation)| trace.operations.get(operation as usize));
@@ -603,7 +607,7 @@ pub(super) fn assembled(
         ranks: ranks.len() as u32,
         phase,
         all_reduce: name.map_or(String::new(), |operation| match trace.meta.spec {
-            Some(_) => operation.kind.clone(),
+            Some(_) => operation.kind.to_string(),
             None => operation.name.clone(),
         }),
         notes: Vec::new(),
@@ -695,7 +699,8 @@ pub(super) fn step(
             LayerCollectives::AllReduces => ends_between.len() >= modules,
             LayerCollectives::Exchanges => {
                 ends_between.len() == modules
-                    && kind(trace, rank.spans[*ends_between.first()?]) == DISPATCH
+                    && trace.operation_kind(rank.spans[*ends_between.first()?])
+                        == Some(&OperationKind::Dispatch)
             }
         };
         fits.then(|| ends_between.to_vec())

@@ -662,7 +662,9 @@ fn a_step_lasts_until_the_next_marked_one() {
         let start = span.start_ns - i64::from(span.rank) * 3_000_000;
         bounds.iter().filter(|(_, begin, _)| *begin <= start).count()
     };
-    let is_reduce = |span: &Span| foreign.operations[span.operation as usize].kind == "all_reduce";
+    let is_reduce = |span: &Span| {
+        foreign.operations[span.operation as usize].kind == trace::OperationKind::AllReduce
+    };
     for of_step in foreign.spans.chunk_by_mut(|a, b| (a.rank, step_of(a)) == (b.rank, step_of(b))) {
         let step = step_of(&of_step[0]);
         let count = of_step.iter().filter(|span| is_reduce(span)).count();
@@ -770,7 +772,11 @@ fn what_cannot_be_rewired_says_why() {
     let standard = cell("standard", "llama-3-8b", 4, "native");
     let trace = simulated(&standard);
     let mut generic = disguised(&trace);
-    for operation in generic.operations.iter_mut().filter(|operation| operation.kind == "all_reduce") {
+    for operation in generic
+        .operations
+        .iter_mut()
+        .filter(|operation| operation.kind == trace::OperationKind::AllReduce)
+    {
         operation.name = "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)".to_owned();
     }
     Rules::default().classify(&mut generic);

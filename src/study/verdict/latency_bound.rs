@@ -4,7 +4,7 @@ use crate::analysis::CollectiveRow;
 use base::text::{digits, latency, si};
 use machine::hardware::Target;
 use table::{Collective, Link, P2p};
-use trace::Trace;
+use trace::{OperationKind, Trace};
 
 /// Share of the bandwidth of large messages below which a collective is latency-bound (chosen).
 const SMALL_SHARE: f64 = 1.0 / 3.0;
@@ -80,9 +80,9 @@ pub(super) fn large_gb_s(
     let engine = target.stack.engine_version();
     let (cost, _) =
         target.profile.collective_in(engine, collective, p2p, ranks, target.stack.collective);
-    let us = match row.kind.as_str() {
-        "all_reduce" => cost.us(LARGE_BYTES).0,
-        "reduce_scatter" | "all_gather" => cost.half_us(LARGE_BYTES).0,
+    let us = match row.kind {
+        OperationKind::AllReduce | OperationKind::AllReduceAddNorm => cost.us(LARGE_BYTES).0,
+        OperationKind::ReduceScatter | OperationKind::AllGather => cost.half_us(LARGE_BYTES).0,
         _ => return None,
     };
     (us > 0.0).then(|| LARGE_BYTES / us / 1e3)

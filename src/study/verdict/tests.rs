@@ -7,7 +7,7 @@ use crate::analysis::trace_report;
 use crate::whatif::TracedSteps;
 use plan::{Lane, Phase};
 use trace::testing::{span, trace};
-use trace::{CollectiveInfo, ProcessGroup};
+use trace::{CollectiveInfo, OperationKind, ProcessGroup};
 
 fn judged_spans(spans: Vec<trace::Span>) -> Verdict {
     let trace = trace(spans);
@@ -366,6 +366,24 @@ fn a_small_message_far_below_the_bandwidth_of_large_ones_is_latency_bound() {
     assert!(!text.contains("is transfer"), "{text}");
     // nothing tells the bandwidth of large messages
     assert!(of(None).headline.contains("transfer-dominated"), "{}", of(None).headline);
+}
+
+/// It moves the message of a plain all-reduce.
+#[test]
+fn a_fused_all_reduce_is_latency_bound_too_and_has_a_bus_bandwidth() {
+    let spec = table::Spec { architecture: Architecture::Standard, ..table::testing::spec() };
+    let mut trace = run::testing::simulated(&spec);
+    for operation in
+        trace.operations.iter_mut().filter(|operation| operation.kind == OperationKind::AllReduce)
+    {
+        operation.kind = OperationKind::AllReduceAddNorm;
+    }
+    let selection = Selection::default_of(&trace);
+    let report = trace_report(&trace, &selection);
+    let target = Some(machine::hardware::Target::from_spec(&spec).unwrap());
+    let found = verdict(&trace, &report, &selection, &Setting { target, ..Setting::default() });
+    assert!(found.headline.contains("exposed communication, latency-bound"), "{}", found.headline);
+    assert!(report.collectives.iter().all(|row| row.bus_gb_s.is_some()), "{:?}", report.collectives);
 }
 
 #[test]

@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 
 use crate::overlap::intervals::{TimeInterval, union};
 use crate::{
-    CollectiveInfo, OperationInfo, ProcessGroup, Range, Span, Trace, TransferDirection, is_host_call,
+    CollectiveInfo, OperationInfo, OperationKind, ProcessGroup, Range, Span, Trace, TransferDirection,
+    is_host_call,
 };
 use base::text::escaped_json;
 use machine::hardware::SIMULATED_GPU;
-use plan::{Groups, Kind, Lane, Phase};
+use plan::{Groups, Lane, Phase};
 use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -372,9 +373,9 @@ struct OperationEvent {
 
 impl OperationEvent {
     fn new(operation: &OperationInfo, trace: &Trace, own: bool) -> Self {
-        let (cat, launch) = match operation.kind.as_str() {
-            "memcpy" => ("gpu_memcpy", "\"cudaMemcpyAsync\""),
-            "memset" => ("gpu_memset", "\"cudaMemsetAsync\""),
+        let (cat, launch) = match operation.kind {
+            OperationKind::Memcpy => ("gpu_memcpy", "\"cudaMemcpyAsync\""),
+            OperationKind::Memset => ("gpu_memset", "\"cudaMemsetAsync\""),
             _ => ("kernel", "\"cudaLaunchKernel\""),
         };
         if !own {
@@ -385,16 +386,18 @@ impl OperationEvent {
             let args = operation.collective.as_ref().map_or(String::new(), arguments_of);
             return Self { cat, launch, name: quoted(&operation.name), is_receive: false, args };
         }
-        let is_receive = operation.kind == Kind::Receive.as_str();
+        let is_receive = operation.kind == OperationKind::Receive;
         let name = match operation.lane {
             _ if is_receive => format!("ncclDevKernel_Recv({})", operation.name),
-            Lane::Comm => format!("ncclDevKernel_{}({})", camel(&operation.kind), operation.name),
+            Lane::Comm => {
+                format!("ncclDevKernel_{}({})", camel(operation.kind.as_str()), operation.name)
+            }
             Lane::Compute => operation.name.clone(),
         };
         let mut args = format!(
             r#","operation":{},"kind":{},"shape":{}"#,
             quoted(&operation.name),
-            quoted(&operation.kind),
+            quoted(operation.kind.as_str()),
             quoted(&operation.shape)
         );
         if !operation.origins.is_empty() {
@@ -414,7 +417,7 @@ fn message(operation: &OperationInfo, trace: &Trace) -> Option<CollectiveInfo> {
     // an operation does not name its group; the first has the most rows, the last the fewest
     let [bytes, fewest] = [0, groups.count - 1].map(of_group);
     (bytes > 0 && bytes == fewest).then(|| CollectiveInfo {
-        name: operation.kind.clone(),
+        name: operation.kind.to_string(),
         in_elements: Some(bytes),
         dtype: "uint8".into(),
         ..CollectiveInfo::default()

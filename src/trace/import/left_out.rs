@@ -66,7 +66,7 @@ impl LeftOutEvents {
         }
     }
 
-    pub(super) fn absorb(&mut self, other: Self) {
+    pub(super) fn merge(&mut self, other: Self) {
         self.doubts.extend(other.doubts);
         self.remarks.extend(other.remarks);
         other.kernels.into_iter().for_each(|(name, count)| self.count_kernel(name, count));
@@ -193,7 +193,7 @@ impl Extremes {
         self.zero |= start == 0;
     }
 
-    pub(super) fn absorb(&mut self, other: Self) {
+    pub(super) fn merge(&mut self, other: Self) {
         (self.first, self.last) = (self.first.min(other.first), self.last.max(other.last));
         self.zero |= other.zero;
     }
@@ -339,7 +339,7 @@ mod tests {
         let mut other = LeftOutEvents::default();
         other.add("memcpy", "lasting longer than a day", 0, || described("copy", 0, i64::MAX));
         other.add("kernel", AGAIN, 0, || described("gemm", 0, 1));
-        left.absorb(other);
+        left.merge(other);
         let sentences: Vec<_> = left.sentences().collect();
         assert_eq!(
             sentences,

@@ -89,7 +89,7 @@ fn a_converted_trace_keeps_its_classification_until_other_rules_are_named() {
     export(&foreign);
     let kinds = |path: &Path, rules: &str| -> Vec<String> {
         let (trace, _) = open_with(path, &Rules::load(rules).expect("rules")).expect("opens");
-        trace.operations.into_iter().map(|operation| operation.kind).collect()
+        trace.operations.into_iter().map(|operation| operation.kind.to_string()).collect()
     };
     write(&own, &open_with(&foreign, &Rules::load("hta").expect("rules")).expect("opens").0)
         .expect("written");

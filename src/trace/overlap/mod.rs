@@ -19,5 +19,5 @@ pub use report::{LaneNanoseconds, Lanes, LanesBuilder};
 pub use report::{
     OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap, summarise, us,
 };
-pub use runs::{Class, Run, Runs, Selection, StepKey, StepWindow, origin_ns, starts};
+pub use runs::{Class, Selection, SpanRun, SpanRuns, StepKey, StepWindow, origin_ns, starts};
 pub use runs::{Launches, Replays};

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::intervals::{
     Coverage, TimeInterval, UnionBuilder, clip, common_length, difference, length, merge, pieces,
 };
-use super::runs::{Class, Runs, Selection, origin_ns, starts};
+use super::runs::{Class, Selection, SpanRuns, origin_ns, starts};
 use crate::{OperationInfo, Span, Trace};
 use plan::{Lane, Phase};
 use table::{Overlap, Provenance, overlap_pct};
@@ -126,12 +126,12 @@ pub fn us(ns: i64) -> f64 {
 
 /// Overlap and breakdown of a trace, in a few parallel passes over its spans.
 pub fn overlap(trace: &Trace, selection: &Selection) -> OverlapReport {
-    let runs = Runs::new(trace, selection);
+    let runs = SpanRuns::new(trace, selection);
     let lanes = Lanes::from_runs(&runs);
     summarise(&runs, &lanes, &Tally::new(&runs, &lanes))
 }
 
-pub fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
+pub fn summarise(runs: &SpanRuns, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
     // a trace without communication lacks no arrivals
     let comm = || runs.trace.spans.iter().filter(|span| span.lane == Lane::Comm);
     let arrivals = comm().next().is_none() || comm().any(|span| runs.trace.arrival(span).is_some());
@@ -268,9 +268,9 @@ impl LanesBuilder {
 }
 
 impl Lanes {
-    /// Lanes of all selected ranks, in the order of [`Runs::ranks`]. Ranks without selected spans have
+    /// Lanes of all selected ranks, in the order of [`SpanRuns::ranks`]. Ranks without selected spans have
     /// empty lanes.
-    pub fn from_runs(runs: &Runs) -> Vec<Self> {
+    pub fn from_runs(runs: &SpanRuns) -> Vec<Self> {
         let portions: Vec<(usize, LanesBuilder)> = runs
             .portions()
             .into_par_iter()
@@ -294,7 +294,7 @@ impl Lanes {
     }
 
     /// Lanes of a selection, from those of the whole trace, without a pass over the spans.
-    pub fn within(all: &[Self], runs: &Runs) -> Vec<Self> {
+    pub fn within(all: &[Self], runs: &SpanRuns) -> Vec<Self> {
         let of_rank = |(rank, all): (usize, &Self)| {
             let parts = runs.parts(rank);
             let cut = |intervals: &[TimeInterval]| -> Vec<TimeInterval> {
@@ -434,14 +434,14 @@ pub struct Tally {
 
 impl Tally {
     /// Tallies the selected spans by operation, in one pass.
-    pub fn new(runs: &Runs, lanes: &[Lanes]) -> Self {
+    pub fn new(runs: &SpanRuns, lanes: &[Lanes]) -> Self {
         // By operation, not by name: names are compared once per operation, not once per span.
         Self::by(runs, lanes, runs.trace.operations.len(), |span| span.operation as usize)
     }
 
     /// Tallies the selected spans by `number`. Skips spans with a number of `count` or more.
     pub fn by(
-        runs: &Runs,
+        runs: &SpanRuns,
         lanes: &[Lanes],
         count: usize,
         number: impl Fn(&Span) -> usize + Sync,
@@ -482,7 +482,7 @@ impl Tally {
 
     /// Removes double-counted exposed time of concurrent operations. Returns early if none are
     /// concurrent.
-    fn expose_once(&mut self, runs: &Runs, lanes: &[Lanes], number: impl Fn(&Span) -> usize + Sync) {
+    fn expose_once(&mut self, runs: &SpanRuns, lanes: &[Lanes], number: impl Fn(&Span) -> usize + Sync) {
         let united = lanes.iter().fold(0i64, |sum, lanes| sum.saturating_add(length(&lanes.comm)));
         let of_comm = |cells: &[TallyCell; 2]| cells[Lane::Comm as usize].total_ns;
         if self.cells.iter().map(of_comm).fold(0, i64::saturating_add) == united {

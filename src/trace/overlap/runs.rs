@@ -1,4 +1,4 @@
-//! Splits a trace into runs: contiguous spans of one rank and step.
+//! Splits a trace into [`SpanRun`]s: contiguous spans of one rank and step.
 //!
 //! All trace analyses iterate over runs, in parallel, and never look up a span's rank or step in a map.
 //! A trace is sorted by step and rank, so runs are long; an unsorted one is only slower.
@@ -17,9 +17,8 @@ use rayon::prelude::*;
 
 use super::intervals::{TimeInterval, clip, pieces, union};
 use crate::import::step_name;
-use crate::rules::OTHER;
-use crate::{NO_STEP, OperationInfo, Span, Trace};
-use plan::{Kind, Lane, Phase};
+use crate::{NO_STEP, OperationInfo, OperationKind, Span, Trace};
+use plan::{Lane, Phase};
 use table::Provenance;
 
 /// Spans per unit of work for a thread; also the maximum length of a run.
@@ -153,9 +152,9 @@ impl StepKey {
 
 /// Contiguous spans of one rank and step.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct SpanRun {
     pub step: StepKey,
-    /// Rank: an index into [`Runs::ranks`].
+    /// Rank: an index into [`SpanRuns::ranks`].
     pub rank: usize,
     pub at: Range<usize>,
     /// First start and last end (ns).
@@ -186,9 +185,9 @@ pub enum Class {
 
 impl Class {
     pub fn new(operation: &OperationInfo, lane: Lane) -> Self {
-        match (operation.kind.as_str(), lane) {
-            ("memcpy" | "memset", _) => Self::Memory,
-            (OTHER, _) => Self::Other,
+        match (&operation.kind, lane) {
+            (OperationKind::Memcpy | OperationKind::Memset, _) => Self::Memory,
+            (OperationKind::Other, _) => Self::Other,
             (_, Lane::Compute) => Self::Compute,
             (_, Lane::Comm) => Self::Comm,
         }
@@ -199,14 +198,14 @@ impl Class {
             Self::Compute => "compute",
             Self::Comm => "comm",
             Self::Memory => "memory",
-            Self::Other => OTHER,
+            Self::Other => "other",
         }
     }
 }
 
-/// Runs of a selection, with the trace and window for iterating over their spans.
+/// Span runs of a selection, with the trace and window for iterating over their spans.
 #[derive(Clone)]
-pub struct Runs<'a> {
+pub struct SpanRuns<'a> {
     pub trace: &'a Trace,
     pub selection: Selection,
     /// True if only the times of selected steps count.
@@ -222,7 +221,7 @@ pub struct Runs<'a> {
     windows: HashMap<(u32, StepKey), StepWindow>,
     /// Ranks of the whole trace, ascending, including those without selected spans.
     pub ranks: Vec<u32>,
-    pub by_rank: Vec<Vec<Run>>,
+    pub by_rank: Vec<Vec<SpanRun>>,
     classes: Vec<[Class; 2]>,
 }
 
@@ -231,10 +230,10 @@ pub fn origin_ns(trace: &Trace) -> i64 {
     trace.spans.par_iter().with_min_len(PIECE).map(|span| span.start_ns).min().unwrap_or(0)
 }
 
-impl<'a> Runs<'a> {
+impl<'a> SpanRuns<'a> {
     /// Splits the spans into runs, in one pass, and selects from them.
     pub fn new(trace: &'a Trace, selection: &Selection) -> Self {
-        let cuts: Vec<(i64, Vec<(u32, Run)>)> = trace
+        let cuts: Vec<(i64, Vec<(u32, SpanRun)>)> = trace
             .spans
             .par_chunks(PIECE)
             .enumerate()
@@ -247,11 +246,11 @@ impl<'a> Runs<'a> {
             *extent = hull(*extent, run.extent);
         }
         let windows = step_windows(trace, &extents);
-        let mut by_rank: BTreeMap<u32, Vec<Run>> = BTreeMap::new();
+        let mut by_rank: BTreeMap<u32, Vec<SpanRun>> = BTreeMap::new();
         for (rank, run) in cuts.into_iter().flat_map(|(_, runs)| runs) {
             by_rank.entry(rank).or_default().push(run);
         }
-        let (ranks, mut by_rank): (Vec<u32>, Vec<Vec<Run>>) = by_rank.into_iter().unzip();
+        let (ranks, mut by_rank): (Vec<u32>, Vec<Vec<SpanRun>>) = by_rank.into_iter().unzip();
         for (rank, runs) in by_rank.iter_mut().enumerate() {
             runs.iter_mut().for_each(|run| run.rank = rank);
         }
@@ -329,8 +328,7 @@ impl<'a> Runs<'a> {
 
     /// True for a receive from another pipeline stage.
     pub fn is_receive(&self, span: &Span) -> bool {
-        let operation = self.trace.operations.get(span.operation as usize);
-        operation.is_some_and(|operation| operation.kind == Kind::Receive.as_str())
+        self.trace.operation_kind(span) == Some(&OperationKind::Receive)
     }
 
     pub fn selects(&self, span: &Span) -> bool {
@@ -369,7 +367,7 @@ impl<'a> Runs<'a> {
     }
 
     /// True if all spans of a run are selected in full, as those of most runs are.
-    fn is_whole(&self, run: &Run) -> bool {
+    fn is_whole(&self, run: &SpanRun) -> bool {
         let ((start, end), parts) = (run.extent, &self.parts[run.rank]);
         let part = parts.get(parts.partition_point(|part| part.1 < end));
         self.selection.wants(&run.step)
@@ -384,7 +382,7 @@ impl<'a> Runs<'a> {
     }
 
     /// Time of the run's step, within the selected window of time. `None` outside of steps.
-    pub fn window(&self, run: &Run) -> Option<StepWindow> {
+    pub fn window(&self, run: &SpanRun) -> Option<StepWindow> {
         let StepWindow { time, until_next } = *self.windows.get(&(self.ranks[run.rank], run.step))?;
         clip(time, self.bounds)
             .map(|cut| StepWindow { time: cut, until_next: until_next && cut.1 == time.1 })
@@ -400,7 +398,7 @@ impl<'a> Runs<'a> {
     #[inline]
     pub fn each<'r>(
         &self,
-        runs: impl IntoIterator<Item = &'r Run>,
+        runs: impl IntoIterator<Item = &'r SpanRun>,
         mut see: impl FnMut(&'a Span, TimeInterval),
     ) {
         for run in runs {
@@ -417,14 +415,14 @@ impl<'a> Runs<'a> {
         }
     }
 
-    pub fn any<'r>(&self, runs: impl IntoIterator<Item = &'r Run>) -> bool {
+    pub fn any<'r>(&self, runs: impl IntoIterator<Item = &'r SpanRun>) -> bool {
         let mut spans = runs.into_iter().flat_map(|run| &self.trace.spans[run.at.clone()]);
         spans.any(|span| self.selects(span))
     }
 
     /// Splits the runs into ordered work portions for threads, each of a single rank: whole ranks if
     /// there are enough, or else pieces of about equal size.
-    pub fn portions(&self) -> Vec<&[Run]> {
+    pub fn portions(&self) -> Vec<&[SpanRun]> {
         let ranks = self.by_rank.iter().filter(|runs| !runs.is_empty());
         if ranks.clone().count() >= 2 * rayon::current_num_threads() {
             return ranks.map(Vec::as_slice).collect();
@@ -446,10 +444,10 @@ impl<'a> Runs<'a> {
         portions
     }
 
-    /// Runs of each selected step, ordered by step, then by rank.
-    pub fn by_step(&self) -> Vec<(StepKey, Vec<&Run>)> {
-        let wanted = |run: &&Run| self.selection.wants(&run.step);
-        let mut runs: Vec<&Run> = self.by_rank.iter().flatten().filter(wanted).collect();
+    /// Span runs of each selected step, ordered by step, then by rank.
+    pub fn by_step(&self) -> Vec<(StepKey, Vec<&SpanRun>)> {
+        let wanted = |run: &&SpanRun| self.selection.wants(&run.step);
+        let mut runs: Vec<&SpanRun> = self.by_rank.iter().flatten().filter(wanted).collect();
         // Stable: keeps a step's runs ordered by rank, and within a rank in trace order.
         runs.par_sort_by_key(|run| run.step);
         runs.chunk_by(|a, b| a.step == b.step).map(|runs| (runs[0].step, runs.to_vec())).collect()
@@ -523,14 +521,14 @@ fn has_begins(trace: &Trace) -> bool {
 
 /// Splits a piece of the spans, which starts at `offset`, into runs with their ranks; also returns its
 /// first start.
-fn cut(offset: usize, spans: &[Span]) -> (i64, Vec<(u32, Run)>) {
+fn cut(offset: usize, spans: &[Span]) -> (i64, Vec<(u32, SpanRun)>) {
     let same = |a: &Span, b: &Span| (a.rank, StepKey::from_span(a)) == (b.rank, StepKey::from_span(b));
     let (mut runs, mut from) = (Vec::new(), offset);
     for spans in spans.chunk_by(same) {
         let extent = spans.iter().map(interval).reduce(hull).unwrap_or_default();
         let at = from..from + spans.len();
         from = at.end;
-        runs.push((spans[0].rank, Run { step: StepKey::from_span(&spans[0]), rank: 0, at, extent }));
+        runs.push((spans[0].rank, SpanRun { step: StepKey::from_span(&spans[0]), rank: 0, at, extent }));
     }
     let origin = runs.iter().map(|(_, run)| run.extent.0).min().unwrap_or(i64::MAX);
     (origin, runs)

@@ -8,12 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::exchange::name_exchanges;
 use super::file::{Rule, RuleClass, Rules, function};
-use crate::{CollectiveInfo, OperationInfo, Span, Trace};
+use crate::{CollectiveInfo, OperationInfo, OperationKind, Span, Trace};
 use plan::Lane;
-
-/// Kind of an operation that is neither computation, communication nor memory. It keeps the device busy,
-/// but counts for nothing else.
-pub const OTHER: &str = "other";
 
 const HINTS: [&str; 26] = [
     "reduce",
@@ -53,7 +49,7 @@ const MOST_UNSURE: usize = 20;
 enum ClassificationBasis<'a> {
     Category,
     /// The kernel's arguments name a collective of this kind.
-    Arguments(&'static str),
+    Arguments(OperationKind),
     Rule(usize, &'a Rule),
     Nothing,
 }
@@ -122,12 +118,12 @@ impl Rules {
     }
 
     fn is_communication(&self, kernel: &str) -> bool {
-        let by = self.decide(&OperationInfo::imported(kernel.to_owned(), "kernel"));
+        let by = self.decide(&OperationInfo::imported(kernel.to_owned(), OperationKind::Kernel));
         matches!(by, ClassificationBasis::Rule(_, rule) if rule.what == RuleClass::Communication)
     }
 
     fn decide(&self, operation: &OperationInfo) -> ClassificationBasis<'_> {
-        if self.memory_by_category && matches!(operation.kind.as_str(), "memcpy" | "memset") {
+        if self.memory_by_category && operation.kind.is_memory() {
             return ClassificationBasis::Category;
         }
         let name = &operation.name;
@@ -143,7 +139,7 @@ impl Rules {
         }
         let named = operation.collective.as_ref().filter(|_| self.arguments);
         named.map_or(ClassificationBasis::Nothing, |info| {
-            ClassificationBasis::Arguments(info.kind().unwrap_or("collective"))
+            ClassificationBasis::Arguments(info.kind().unwrap_or(OperationKind::Collective))
         })
     }
 }
@@ -163,19 +159,17 @@ fn totals(operations: &[OperationInfo], spans: &[Span]) -> Vec<(u64, u64)> {
 fn apply(operation: &mut OperationInfo, by: &ClassificationBasis) {
     let (lane, kind) = match by {
         ClassificationBasis::Category => return,
-        ClassificationBasis::Arguments(kind) => (Lane::Comm, *kind),
+        ClassificationBasis::Arguments(kind) => (Lane::Comm, kind.clone()),
         ClassificationBasis::Rule(_, rule) if rule.what == RuleClass::Communication => {
             // arguments are more specific than names: RCCL runs all collectives in one kernel
             let named = operation.collective.as_ref().and_then(CollectiveInfo::kind);
-            (Lane::Comm, named.filter(|kind| *kind != "collective").unwrap_or(&rule.kind))
+            let named = named.filter(|kind| *kind != OperationKind::Collective);
+            (Lane::Comm, named.unwrap_or_else(|| rule.kind.clone()))
         }
-        ClassificationBasis::Rule(_, rule) => (Lane::Compute, rule.kind.as_str()),
-        ClassificationBasis::Nothing => (Lane::Compute, "kernel"),
+        ClassificationBasis::Rule(_, rule) => (Lane::Compute, rule.kind.clone()),
+        ClassificationBasis::Nothing => (Lane::Compute, OperationKind::Kernel),
     };
-    operation.lane = lane;
-    if operation.kind != kind {
-        operation.kind = kind.to_owned();
-    }
+    (operation.lane, operation.kind) = (lane, kind);
 }
 
 /// Reason why an operation that is not classified as communication may be some.

@@ -5,15 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use super::file::function;
-use crate::{OperationInfo, Trace};
+use crate::{OperationInfo, OperationKind, Trace};
 use plan::Lane;
-
-pub const DISPATCH: &str = "dispatch";
-pub const COMBINE: &str = "combine";
-/// Kind of the routed experts' products.
-pub const EXPERTS: &str = "experts";
-/// Kind of the kernels that choose experts.
-pub const ROUTER: &str = "router";
 
 /// Words in the names of attention kernels, which separate the exchanges of two layers.
 const ATTENTION: [&str; 5] = ["attention", "attn", "flash_fwd", "fmha", "mla"];
@@ -36,14 +29,16 @@ fn part(trace: &Trace, operation: &OperationInfo) -> Option<ExchangeRole> {
         let group = group().and_then(|group| trace.meta.groups.get(group as usize));
         group.is_some_and(|group| group.kind() == "PP")
     };
-    match (operation.lane, operation.kind.as_str()) {
-        (_, EXPERTS) => Some(ExchangeRole::Experts),
+    match (operation.lane, &operation.kind) {
+        (_, OperationKind::Experts) => Some(ExchangeRole::Experts),
         (Lane::Comm, _) if is_pipeline() => None,
-        (Lane::Comm, "all_to_all" | "send_recv") => {
+        (Lane::Comm, OperationKind::AllToAll | OperationKind::SendRecv) => {
             Some(ExchangeRole::Exchange { to: true, back: true })
         }
-        (Lane::Comm, "all_gather") => Some(ExchangeRole::Exchange { to: true, back: false }),
-        (Lane::Comm, "reduce_scatter") => Some(ExchangeRole::Exchange { to: false, back: true }),
+        (Lane::Comm, OperationKind::AllGather) => Some(ExchangeRole::Exchange { to: true, back: false }),
+        (Lane::Comm, OperationKind::ReduceScatter) => {
+            Some(ExchangeRole::Exchange { to: false, back: true })
+        }
         (Lane::Comm, _) => Some(ExchangeRole::Other),
         _ => is_attention(&operation.name).then_some(ExchangeRole::Other),
     }
@@ -58,7 +53,7 @@ pub fn is_attention(kernel: &str) -> bool {
 /// Changes the kind of exchanges directly before and after experts to `dispatch` and `combine`. Leaves traces
 /// without kernels of experts as they are.
 pub(super) fn name_exchanges(trace: &mut Trace) {
-    if !trace.operations.iter().any(|operation| operation.kind == EXPERTS) {
+    if !trace.has_experts() {
         return;
     }
     let parts: Vec<Option<ExchangeRole>> =
@@ -69,20 +64,20 @@ pub(super) fn name_exchanges(trace: &mut Trace) {
             by_rank.entry(span.rank).or_default().push((place, part));
         }
     }
-    let mut found: Vec<(usize, &'static str)> = Vec::new();
+    let mut found: Vec<(usize, OperationKind)> = Vec::new();
     for of_rank in by_rank.values_mut() {
         of_rank.sort_by_key(|(place, _)| trace.spans[*place].start_ns);
         let of_rank: &[(usize, ExchangeRole)] = of_rank;
         for (range, kind) in exchanges(of_rank) {
-            found.extend(of_rank[range].iter().map(|(place, _)| (*place, kind)));
+            found.extend(of_rank[range].iter().map(|(place, _)| (*place, kind.clone())));
         }
     }
-    let mut renamed: HashMap<(u32, &'static str), u32> = HashMap::new();
+    let mut renamed: HashMap<(u32, OperationKind), u32> = HashMap::new();
     for (place, kind) in found {
         let span = &mut trace.spans[place];
-        span.operation = *renamed.entry((span.operation, kind)).or_insert_with(|| {
+        span.operation = *renamed.entry((span.operation, kind.clone())).or_insert_with(|| {
             let info = trace.operations[span.operation as usize].clone();
-            trace.operations.push(OperationInfo { kind: kind.into(), ..info });
+            trace.operations.push(OperationInfo { kind, ..info });
             (trace.operations.len() - 1) as u32
         });
     }
@@ -90,7 +85,7 @@ pub(super) fn name_exchanges(trace: &mut Trace) {
 
 /// Exchanges of one rank, whose parts are sorted by time. Outputs only return if tokens were sent: without a
 /// dispatch, a collective after experts is a sum over ranks.
-fn exchanges(parts: &[(usize, ExchangeRole)]) -> Vec<(Range<usize>, &'static str)> {
+fn exchanges(parts: &[(usize, ExchangeRole)]) -> Vec<(Range<usize>, OperationKind)> {
     let mut found = Vec::new();
     let is_to = |at: &usize| matches!(parts[*at].1, ExchangeRole::Exchange { to: true, .. });
     let is_back = |at: &usize| matches!(parts[*at].1, ExchangeRole::Exchange { back: true, .. });
@@ -112,9 +107,9 @@ fn exchanges(parts: &[(usize, ExchangeRole)]) -> Vec<(Range<usize>, &'static str
         }
         taken = end;
         if before < at {
-            found.push((before..at, DISPATCH));
+            found.push((before..at, OperationKind::Dispatch));
             if end < after {
-                found.push((end..after, COMBINE));
+                found.push((end..after, OperationKind::Combine));
                 taken = after;
             }
         }

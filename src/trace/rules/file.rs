@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::OTHER;
+use crate::OperationKind;
 use base::error::{Error, Result};
 use base::input::InputKind;
 
@@ -53,7 +53,7 @@ impl RuleClass {
             Self::Communication => "communication",
             Self::Memory => "memory",
             Self::Compute => "compute",
-            Self::Other => OTHER,
+            Self::Other => "other",
         }
     }
 }
@@ -62,8 +62,8 @@ impl RuleClass {
 pub struct Rule {
     pub name: String,
     pub what: RuleClass,
-    /// Kind of matching operations: `all_reduce`.
-    pub kind: String,
+    /// Kind of matching operations.
+    pub kind: OperationKind,
     /// True if patterns match the function only, not the whole name.
     pub(super) function_only: bool,
     pub(super) patterns: Vec<Glob>,
@@ -236,35 +236,36 @@ impl Rules {
 fn kind(
     rule: &RuleText,
     wrong: &dyn Fn(std::ops::Range<usize>, String, &str) -> Error,
-) -> Result<String> {
-    let Some(kind) = &rule.kind else {
+) -> Result<OperationKind> {
+    let Some(text) = &rule.kind else {
         return Ok(match rule.what {
-            RuleClass::Communication => "collective",
-            RuleClass::Memory => "memcpy",
-            RuleClass::Compute => "kernel",
-            RuleClass::Other => OTHER,
-        }
-        .to_owned());
+            RuleClass::Communication => OperationKind::Collective,
+            RuleClass::Memory => OperationKind::Memcpy,
+            RuleClass::Compute => OperationKind::Kernel,
+            RuleClass::Other => OperationKind::Other,
+        });
     };
-    let text = kind.get_ref();
-    let memory = ["memcpy", "memset"].contains(&text.as_str());
+    let (span, text) = (text.span(), text.get_ref());
+    let kind = OperationKind::from(text.as_str());
     let (right, help) = match rule.what {
-        RuleClass::Memory => (memory, "memory is of kind \"memcpy\" or \"memset\""),
-        RuleClass::Other => (text == OTHER, "leave the kind out: what is neither has none"),
+        RuleClass::Memory => (kind.is_memory(), "memory is of kind \"memcpy\" or \"memset\""),
+        RuleClass::Other => {
+            (kind == OperationKind::Other, "leave the kind out: what is neither has none")
+        }
         _ => (
-            !memory
-                && text != OTHER
+            !kind.is_memory()
+                && kind != OperationKind::Other
                 && !text.is_empty()
                 && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
             "a kind is a word of a-z, 0-9 and _: \"all_reduce\"; copies and fills are what = \"memory\"",
         ),
     };
     if right {
-        return Ok(text.clone());
+        return Ok(kind);
     }
     let message =
         format!("rule '{}': kind '{text}' is not one of {}", rule.name.get_ref(), rule.what.as_str());
-    Err(wrong(kind.span(), message, help))
+    Err(wrong(span, message, help))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-pub use classify::{Matched, RuleMatches, RuleReport, UnsureOperation};
-pub use classify::{OTHER, sort};
-pub use exchange::{COMBINE, DISPATCH, EXPERTS, ROUTER, is_attention};
+pub use classify::{Matched, RuleMatches, RuleReport, UnsureOperation, sort};
+pub use exchange::is_attention;
 pub use file::function;
 pub use file::{BUILT_IN, Rule, RuleClass, Rules};

@@ -66,7 +66,7 @@ fn long_prefills_of_mixtures_are_timed() {
     let trace = trace::read(&path).expect("a trace");
     let experts = trace.spans.iter().filter(|span| {
         let operation = &trace.operations[span.operation as usize];
-        span.phase == plan::Phase::Prefill && operation.kind == plan::Kind::Experts.as_str()
+        span.phase == plan::Phase::Prefill && operation.kind == trace::OperationKind::Experts
     });
     // five layers with experts on two ranks; products of at least 3 us each
     let times: Vec<i64> = experts.map(|span| span.end_ns - span.start_ns).collect();

@@ -17,8 +17,7 @@ use crate::face::tui::screens::timeline::state::row::{ColumnActivity, KINDS, Spa
 use crate::face::tui::screens::timeline::state::window::TimeWindow;
 use crate::face::tui::screens::timeline::state::{Matches, TraceIndex, TraceLine};
 use base::text::function_name;
-use trace::rules::{COMBINE, DISPATCH, EXPERTS};
-use trace::{OperationInfo, Span};
+use trace::{OperationInfo, OperationKind, Span};
 
 /// Left-aligned blocks in eighths of a column.
 const LEFT: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
@@ -322,7 +321,8 @@ impl Canvas<'_> {
             let from = window.column(span.start_ns.max(window.from), width).unwrap_or(0);
             let to = window.column(span.end_ns.min(window.to) - 1, width).unwrap_or(from);
             // a mixture's exchanges are short and told apart by their first letters
-            let is_exchange = [DISPATCH, COMBINE].contains(&self.kind(span));
+            let is_exchange =
+                self.index.trace.operation_kind(span).is_some_and(OperationKind::is_exchange);
             if to < from + if is_exchange { 1 } else { 3 } {
                 continue;
             }
@@ -375,14 +375,10 @@ impl Canvas<'_> {
     /// Name in a lane, as in tables: the function of a kernel, or the kind of a mixture's exchange, since dispatch and
     /// combine share their kernels.
     fn name(&self, span: &Span) -> String {
-        match self.kind(span) {
-            kind @ (DISPATCH | COMBINE) => kind.to_owned(),
+        match self.index.trace.operation_kind(span) {
+            Some(kind) if kind.is_exchange() => kind.to_string(),
             _ => function_name(self.index.name(span)),
         }
-    }
-
-    fn kind(&self, span: &Span) -> &str {
-        self.index.trace.operations.get(span.operation as usize).map_or("", |of| of.kind.as_str())
     }
 
     fn ranges(
@@ -463,10 +459,10 @@ pub fn module_role(index: &TraceIndex, span: Option<usize>) -> Role {
     let span = span.and_then(|i| index.trace.spans.get(i));
     let operation = span.and_then(|s| index.trace.operations.get(s.operation as usize));
     let Some(operation) = operation else { return Role::Series(3) };
-    match (operation.module.as_str(), operation.kind.as_str()) {
+    match (operation.module.as_str(), &operation.kind) {
         ("attn", _) => Role::Series(0),
         // experts take the place of the MLP; kernels of imported traces have a kind only
-        ("mlp" | "moe", _) | (_, EXPERTS) => Role::Series(1),
+        ("mlp" | "moe", _) | (_, OperationKind::Experts) => Role::Series(1),
         ("head", _) => Role::Series(2),
         _ if is_unclassified(index, operation) => role_of_name(&operation.name),
         _ => Role::Series(3),
@@ -475,7 +471,9 @@ pub fn module_role(index: &TraceIndex, span: Option<usize>) -> Role {
 
 /// True for a compute operation of an imported trace that no rule classifies.
 pub fn is_unclassified(index: &TraceIndex, operation: &OperationInfo) -> bool {
-    index.trace.meta.import.is_some() && operation.module.is_empty() && operation.kind != EXPERTS
+    index.trace.meta.import.is_some()
+        && operation.module.is_empty()
+        && operation.kind != OperationKind::Experts
 }
 
 /// Roles of kernels without a class. Experts are the only class of imported compute kernels; copies share the third

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::cuda::schedule::{Schedule, StreamId, StreamOperation};
 use plan::{Lane, Operation, Plan};
-use trace::OperationInfo;
+use trace::{OperationInfo, OperationKind};
 
 /// Lanes and dependencies of operations, or of parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ impl StreamSegments {
                 let scope = info.name.rsplit_once('/').map_or(info.name.as_str(), |(scope, _)| scope);
                 let count = parts_of_scope.entry(scope.to_owned()).and_modify(|n| *n += 1).or_insert(1);
                 info.name = if *count == 1 { scope.to_owned() } else { format!("{scope}:{count}") };
-                info.kind = "module".into();
+                info.kind = OperationKind::Module;
                 info.shape = String::new();
                 info.origins = all().flat_map(|info| info.origins.iter().cloned()).collect();
                 info.cost = all().skip(1).fold(info.cost, |sum, info| sum + info.cost);

@@ -297,7 +297,7 @@ fn pipeline(steps: i64) -> Trace {
     let mut trace = of_groups(vec![group("3", "pp", &[0, 1])], spans);
     trace.operations.push(trace.operations[0].clone());
     for (at, name) in [(0, "send"), (2, "recv")] {
-        trace.operations[at].kind = TRANSFER.into();
+        trace.operations[at].kind = OperationKind::SendRecv;
         trace.operations[at].collective.as_mut().unwrap().name = name.into();
     }
     trace.meta.import.as_mut().unwrap().wall_clock = true;

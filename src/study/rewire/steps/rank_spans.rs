@@ -7,11 +7,11 @@ use rayon::prelude::*;
 
 use super::super::stretch::LaunchedKernel;
 use super::super::wire::middle;
-use super::{LayerCollectives, is_end, kind, leads};
+use super::{LayerCollectives, is_end, leads};
 use plan::Lane;
 use trace::overlap::Launches;
-use trace::rules::{EXPERTS, ROUTER, is_attention};
-use trace::{Span, Trace};
+use trace::rules::is_attention;
+use trace::{OperationKind, Span, Trace};
 
 /// Spans of one rank, sorted by start.
 pub(in crate::rewire) struct RankSpans<'a> {
@@ -118,7 +118,7 @@ impl RankSpans<'_> {
             end: span.end_ns.max(span.start_ns) + self.offset,
             released: self.released(span),
             leads: leads(trace, span),
-            routes: kind(trace, span) == EXPERTS,
+            routes: trace.operation_kind(span) == Some(&OperationKind::Experts),
         }
     }
 
@@ -133,7 +133,8 @@ impl RankSpans<'_> {
             operation(*at).is_some_and(|of| of.lane == Lane::Compute && is_attention(&of.name))
         });
         let from = attended.map_or(places.start, |at| at + 1);
-        let router = (from..places.end).find(|at| kind(trace, self.spans[*at]) == ROUTER);
+        let router = (from..places.end)
+            .find(|at| trace.operation_kind(self.spans[*at]) == Some(&OperationKind::Router));
         let is_norm = |at: &usize| {
             let is = |name: &str| ["norm", "rsqrt"].iter().any(|word| name.contains(word));
             self.spans[*at].lane == Lane::Compute

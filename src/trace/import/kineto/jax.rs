@@ -111,9 +111,9 @@ impl Uncategorised {
         Ok(())
     }
 
-    pub(super) fn absorb(&mut self, other: Self) {
-        let names = self.names.absorb(&other.names);
-        let threads = self.threads.absorb(&other.threads);
+    pub(super) fn merge(&mut self, other: Self) {
+        let names = self.names.merge(&other.names);
+        let threads = self.threads.merge(&other.threads);
         self.events.extend(other.events.into_iter().map(|event| Loose {
             name: names[event.name as usize],
             thread: threads[event.thread as usize],
@@ -336,7 +336,7 @@ mod tests {
             let stream = trace.meta.streams[span.stream as usize].id;
             (
                 span.rank,
-                operation.kind.clone(),
+                operation.kind.to_string(),
                 operation.name.clone(),
                 stream,
                 span.start_ns,

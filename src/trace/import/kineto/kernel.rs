@@ -10,9 +10,9 @@ use super::event::{EventClass, TraceEvent, times};
 use super::json::{last_integer, unescape};
 use super::open::metadata;
 use super::split::{PIECE, Top, walk};
+use crate::demangle::demangled;
 use crate::import::input::InputFile;
 use crate::import::{KernelLaunch, KernelQuery};
-use crate::operations::demangled;
 use base::error::Result;
 
 /// Calls `each` with every event of the wanted classes: the event, the bytes it was parsed from, and its

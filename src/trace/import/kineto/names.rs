@@ -49,7 +49,7 @@ impl Interner {
     }
 
     /// Merges the texts of another interner. Returns the new number of each of its texts.
-    pub(super) fn absorb(&mut self, other: &Self) -> Vec<u32> {
+    pub(super) fn merge(&mut self, other: &Self) -> Vec<u32> {
         other.texts().into_iter().map(|text| self.intern(text)).collect()
     }
 }
@@ -385,7 +385,7 @@ impl OperationPairs {
         let mut copied: BTreeMap<u32, CopiedBytes> = BTreeMap::new();
         for (file, map) in files.iter().zip(&self.maps) {
             for (operation, of_file) in &file.table.copied {
-                copied.entry(map[*operation as usize]).or_default().absorb(of_file);
+                copied.entry(map[*operation as usize]).or_default().merge(of_file);
             }
         }
         let mut groups = IndexSet::new();
@@ -418,7 +418,7 @@ mod tests {
         let mut second = Interner::default();
         second.intern(b"c");
         second.intern(b"b");
-        assert_eq!(first.absorb(&second), [2, 1]);
+        assert_eq!(first.merge(&second), [2, 1]);
         assert_eq!(first.texts(), [b"a", b"b", b"c"]);
     }
 }

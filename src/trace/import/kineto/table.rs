@@ -556,7 +556,7 @@ impl EventTable {
         let (mut pieces, mut numbers): (Vec<(usize, Piece)>, Vec<Numbers>) = Default::default();
         for (at, table) in tables.iter_mut().enumerate() {
             pieces.extend(table.pieces.iter().map(|piece| (at, *piece)));
-            numbers.push(all.absorb(table));
+            numbers.push(all.merge(table));
         }
         tables.par_iter_mut().zip(&numbers).for_each(|(table, numbers)| table.renumber(numbers));
         pieces.sort_unstable_by_key(|(_, piece)| piece.offset);
@@ -610,12 +610,12 @@ impl EventTable {
     }
 
     /// Merges everything but the rows of another table. Returns the numbers that they have here.
-    fn absorb(&mut self, other: &mut Self) -> Numbers {
+    fn merge(&mut self, other: &mut Self) -> Numbers {
         let numbers = Numbers {
-            names: self.names.absorb(&other.names),
-            streams: self.streams.absorb(&other.streams),
-            threads: self.threads.absorb(&other.threads),
-            processes: self.processes.absorb(&other.processes),
+            names: self.names.merge(&other.names),
+            streams: self.streams.merge(&other.streams),
+            threads: self.threads.merge(&other.threads),
+            processes: self.processes.merge(&other.processes),
         };
         self.labels.append(&mut other.labels);
         self.halves.append(&mut other.halves);
@@ -623,13 +623,13 @@ impl EventTable {
             self.ranks.entry(row(&numbers.streams, *stream)).or_insert(*rank);
         }
         for (operation, copied) in &other.copied {
-            self.copied.entry(renamed(&numbers.names, *operation)).or_default().absorb(copied);
+            self.copied.entry(renamed(&numbers.names, *operation)).or_default().merge(copied);
         }
-        self.extremes.absorb(other.extremes);
+        self.extremes.merge(other.extremes);
         self.has_shapes |= other.has_shapes;
         self.launches_read += other.launches_read;
         self.operators_read += other.operators_read;
-        self.uncategorised.absorb(std::mem::take(&mut other.uncategorised));
+        self.uncategorised.merge(std::mem::take(&mut other.uncategorised));
         for category in &other.categories {
             let at = self.category(&category.name);
             self.categories[at].ignored += category.ignored;
@@ -640,7 +640,7 @@ impl EventTable {
         for (odd, count) in &other.odd {
             *self.odd.entry(*odd).or_default() += count;
         }
-        self.left_out.absorb(std::mem::take(&mut other.left_out));
+        self.left_out.merge(std::mem::take(&mut other.left_out));
         self.events += other.events;
         self.with_phase += other.with_phase;
         for (mine, theirs) in self.used.iter_mut().zip(other.used) {

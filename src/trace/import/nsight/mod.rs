@@ -265,7 +265,7 @@ impl Notes {
     fn add(&mut self, other: Self) {
         add_counts(&mut self.report, &other.report);
         other.report.warnings.into_iter().for_each(|warning| self.warn(warning));
-        self.left_out.absorb(other.left_out);
+        self.left_out.merge(other.left_out);
     }
 
     /// Counts events that were read elsewhere.

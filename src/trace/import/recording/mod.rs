@@ -20,7 +20,7 @@ use crate::import::nsight::parts::{
     GpuActivity, GpuEvent, GpuStream, HostLaunch, HostLaunches, HostRange, HostRanges, ImportParts,
     Notes, assemble,
 };
-use crate::{CollectiveInfo, CopiedBytes, ProcessGroup, Trace};
+use crate::{CollectiveInfo, CopiedBytes, OperationKind, ProcessGroup, Trace, kind_of};
 use base::error::{Error, Result};
 use base::text::natural_order;
 use table::Environment;
@@ -370,12 +370,10 @@ impl Tables {
 /// Arguments of a collective; the message is the larger of a rank's input and output.
 fn info(found: &NcclCollective, number_of: &HashMap<u64, (u32, u32)>) -> CollectiveInfo {
     let group = found.communicator.and_then(|id| number_of.get(&id));
-    let kind = crate::kind_of(&found.name).unwrap_or_default();
-    let bytes = match (kind, group) {
-        ("all_gather" | "reduce_scatter", Some((_, ranks))) => {
-            Some(found.bytes.saturating_mul(u64::from(*ranks)))
+    let bytes = match kind_of(&found.name) {
+        Some(OperationKind::AllGather | OperationKind::ReduceScatter) => {
+            group.map(|(_, ranks)| found.bytes.saturating_mul(u64::from(*ranks)))
         }
-        ("all_gather" | "reduce_scatter", None) => None,
         _ => Some(found.bytes),
     };
     CollectiveInfo {

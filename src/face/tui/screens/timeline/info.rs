@@ -10,8 +10,7 @@ use crate::face::tui::prelude::*;
 use base::text::fitting_name;
 use plan::{Lane, Quantity};
 use study::analysis::LaneTotal;
-use trace::rules::{COMBINE, DISPATCH, EXPERTS, ROUTER};
-use trace::{CollectiveInfo, Span};
+use trace::{CollectiveInfo, OperationKind, Span};
 
 /// Title and lines for a frame of this width; wrapping happens when drawing. A name too long for the
 /// title becomes the last line.
@@ -310,9 +309,6 @@ fn range(view: &TimelineView, pane: &Pane, row: usize) -> (String, Vec<String>) 
     (title, lines)
 }
 
-/// Kind of sends and receives in imported traces.
-const SEND_RECV: &str = "send_recv";
-
 /// Number of steps up to which none is labelled typical.
 const FEW_STEPS: usize = 4;
 
@@ -357,9 +353,10 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
 }
 
 /// Load of the span's rank in experts, for a part of a mixture's layer, over the step; `None` until counted.
-fn experts(view: &TimelineView, kind: &str, span: &Span) -> Option<String> {
+fn experts(view: &TimelineView, kind: &OperationKind, span: &Span) -> Option<String> {
     let counted = view.docked.counted.as_ref().filter(|counted| counted.is_of(view.docked.scope, view));
-    let counted = counted.filter(|_| [EXPERTS, DISPATCH, COMBINE, ROUTER].contains(&kind))?;
+    let is_part = matches!(kind, OperationKind::Experts | OperationKind::Router) || kind.is_exchange();
+    let counted = counted.filter(|_| is_part)?;
     let load = counted.table.experts.as_ref()?.of_rank(span.rank)?;
     Some(format!("experts in {}: {load}", counted.part.label(&view.pane().index)))
 }
@@ -459,8 +456,7 @@ fn timing(view: &TimelineView, span: &Span, arrival: Option<i64>) -> String {
         let was = if index.trace.meta.import.is_some() { "launched" } else { "ready" };
         text.push_str(&format!(", {was} {} before", ns(span.start_ns - span.ready_ns)));
     }
-    let is_transfer =
-        index.trace.operations.get(span.operation as usize).is_some_and(|of| of.kind == SEND_RECV);
+    let is_transfer = index.trace.operation_kind(span) == Some(&OperationKind::SendRecv);
     let peers = if is_transfer { "the peer" } else { "peers" };
     if let Some(arrival) = arrival {
         let (waited, moved) =

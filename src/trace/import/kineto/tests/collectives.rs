@@ -178,7 +178,7 @@ fn arguments_decide_what_a_generic_kernel_is() {
         Rules::load(rules).unwrap().classify(&mut trace);
         trace.spans.sort_by_key(|span| span.start_ns);
         let kind = |span: &Span| {
-            (span.lane == Lane::Comm).then(|| trace.operations[span.operation as usize].kind.clone())
+            (span.lane == Lane::Comm).then(|| trace.operations[span.operation as usize].kind.to_string())
         };
         trace.spans.iter().map(kind).map(|kind| kind.unwrap_or_default()).collect::<Vec<_>>()
     };

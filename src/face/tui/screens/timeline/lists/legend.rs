@@ -7,8 +7,7 @@ use crate::face::tui::screens::timeline::state::row::SpanClass;
 use crate::face::tui::screens::timeline::state::{Pane, TimelineView, TraceIndex};
 use crate::face::tui::widgets::lanes::{UNCLASSIFIED, is_unclassified};
 use crate::face::tui::widgets::shade::module;
-use trace::OperationInfo;
-use trace::rules::EXPERTS;
+use trace::{OperationInfo, OperationKind};
 
 /// Mark of a legend, its role, and its words.
 type Entry = (&'static str, Role, &'static str);
@@ -20,13 +19,15 @@ pub fn short_legend<'a>(view: &TimelineView, width: u16, more: &'a str) -> (Vec<
         view.panes.iter().flat_map(|pane| &pane.index.trace.operations).any(is_wanted)
     };
     let attention = has(|one| one.module == "attn");
-    let feed_forward =
-        match (has(|one| one.kind == EXPERTS || one.module == "moe"), has(|one| one.module == "mlp")) {
-            (true, false) => " experts ",
-            (true, true) => " MLP, experts ",
-            (false, true) => " MLP ",
-            (false, false) => "",
-        };
+    let feed_forward = match (
+        has(|one| one.kind == OperationKind::Experts || one.module == "moe"),
+        has(|one| one.module == "mlp"),
+    ) {
+        (true, false) => " experts ",
+        (true, true) => " MLP, experts ",
+        (false, true) => " MLP ",
+        (false, false) => "",
+    };
     let is_by_name = |pane: &Pane| has_unclassified(&pane.index);
     let by_name = view.panes.iter().any(is_by_name);
     let by_module = !view.panes.iter().all(is_by_name);

@@ -14,7 +14,6 @@ use plan::Lane;
 use study::analysis::{CollectiveMatching, mixed_steps};
 use trace::overlap::Selection;
 use trace::overlap::intervals::{self, Coverage};
-use trace::rules::EXPERTS;
 use trace::{NO_STEP, Range, Span, Trace, TraceStream};
 
 /// Spans of two ranks to compare before using other cores for the rest.
@@ -134,8 +133,7 @@ impl TraceIndex {
     /// Indexes a trace for drawing, on all cores. Stores the spans of ranks that did the same once.
     pub fn new(title: String, mut trace: Trace) -> Self {
         // the load of experts is compared between ranks
-        let has_experts = trace.operations.iter().any(|operation| operation.kind == EXPERTS);
-        let folded = if has_experts { Vec::new() } else { trace.fold_ranks() };
+        let folded = if trace.has_experts() { Vec::new() } else { trace.fold_ranks() };
         Self::from_title(title, trace, folded)
     }
 

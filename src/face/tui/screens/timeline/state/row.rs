@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::window::TimeWindow;
 use plan::Lane;
-use trace::{OperationInfo, Range, Span, Trace};
+use trace::{OperationInfo, OperationKind, Range, Span, Trace};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanClass {
@@ -31,9 +31,9 @@ const BLOCK: usize = 16;
 
 impl SpanClass {
     pub fn from_operation(operation: &OperationInfo) -> Self {
-        match (operation.lane, operation.kind.as_str()) {
+        match (operation.lane, &operation.kind) {
             (Lane::Comm, _) => Self::Comm,
-            (_, "memcpy" | "memset" | trace::rules::OTHER) => Self::Memory,
+            (_, OperationKind::Memcpy | OperationKind::Memset | OperationKind::Other) => Self::Memory,
             _ => Self::Compute,
         }
     }
