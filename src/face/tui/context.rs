@@ -197,6 +197,12 @@ impl Context {
         view::regions(self).map_or(Rect::ZERO, |regions| regions.body)
     }
 
+    /// Reason why a screen of results shows no run.
+    pub fn why_no_run(&self) -> &'static str {
+        let has_runs = self.stored.as_ref().is_some_and(|stored| !stored.records.is_empty());
+        if has_runs { "no run is shown" } else { "no run is stored yet" }
+    }
+
     pub fn key<S: Acts>(&self, act: S::Act) -> String {
         self.keys.label(Action::from_act::<S>(act))
     }

@@ -108,9 +108,9 @@ mod prelude {
     pub use super::overlay::{Prompt, PromptCompletion};
     pub use super::pick::{Pick, PickResult};
     pub use super::screen::{
-        Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, News, OwnEdits, PersistentScreen,
-        Pointer, PointerKind, Screen, ScreenInput, ScreenList, ScreenNote, ScreenSelection,
-        ScreenStatus,
+        Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, NOTHING_TO_UNDO, News, OwnEdits,
+        PersistentScreen, Pointer, PointerKind, Screen, ScreenInput, ScreenList, ScreenNote,
+        ScreenSelection, ScreenStatus,
     };
     pub use super::screen::{State, Tab};
     pub use super::theme::{Role, Theme};

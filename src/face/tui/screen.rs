@@ -26,12 +26,13 @@ pub trait Acts: TabScreen {
 
     fn act(&mut self, act: Self::Act, cx: &mut Context);
 
-    /// True if the act is currently possible; others are hidden from the footer.
-    fn can(&self, _act: Self::Act) -> bool {
-        true
+    /// Reason why the act is not possible now, for the palette; the footer hides such acts. `None` if it is possible, or
+    /// unknown because another screen is shown.
+    fn why_not(&self, _act: Self::Act, _cx: &Context) -> Option<&'static str> {
+        None
     }
 
-    /// Footer words of the act in the current state, if they differ from those of its binding.
+    /// Footer words of the act in the current state, if they differ from those of its binding; empty to hide it.
     fn hint(&self, _act: Self::Act, _cx: &Context) -> Option<&'static str> {
         None
     }
@@ -51,7 +52,7 @@ pub trait AnyScreen {
     /// Performs the binding at this index of the screen's table.
     fn perform(&mut self, at: usize, cx: &mut Context);
 
-    fn is_possible(&self, at: usize) -> bool;
+    fn why_impossible(&self, at: usize, cx: &Context) -> Option<&'static str>;
 
     fn own_hint(&self, at: usize, cx: &Context) -> Option<&'static str>;
 
@@ -67,8 +68,8 @@ impl<S: Acts + PersistentScreen> AnyScreen for S {
         }
     }
 
-    fn is_possible(&self, at: usize) -> bool {
-        S::Act::BINDINGS.get(at).is_some_and(|binding| self.can(binding.act))
+    fn why_impossible(&self, at: usize, cx: &Context) -> Option<&'static str> {
+        S::Act::BINDINGS.get(at).and_then(|binding| self.why_not(binding.act, cx))
     }
 
     fn own_hint(&self, at: usize, cx: &Context) -> Option<&'static str> {
@@ -110,6 +111,11 @@ pub trait Screen: AnyScreen {
     /// False if the screen shows nothing that a file could hold.
     fn has_content(&self) -> bool {
         true
+    }
+
+    /// Reason why a screen without content exports nothing.
+    fn nothing_to_export(&self) -> &'static str {
+        "nothing to export yet"
     }
 
     /// Edits that the acts `undo` and `redo` of the screen take back and repeat. `None` if the session's history leaves
@@ -280,6 +286,9 @@ pub struct ScreenSelection {
     pub run: Option<SelectedRun>,
     pub figure: Subject,
 }
+
+/// Reason why an act `undo` is not possible.
+pub const NOTHING_TO_UNDO: &str = "nothing to undo";
 
 /// Message when no command line shows the same view.
 pub const NO_COMMAND: &str = "nothing is shown here that a command could show";

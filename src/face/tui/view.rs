@@ -184,7 +184,7 @@ fn shortened(hint: FooterHint) -> FooterHint {
 fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
     let cx = &state.cx;
     let can = |action| match action {
-        Action::On(tab, at) => state.screen(tab).is_possible(at),
+        Action::On(tab, at) => state.screen(tab).why_impossible(at, cx).is_none(),
         Action::Export => state.screen(cx.tab).has_content(),
         _ => true,
     };
@@ -199,7 +199,8 @@ fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
             let action = b.action;
             let global = matches!(action, Action::Help | Action::Palette | Action::Quit);
             let first = b.keys.iter().find(|k| !global || !cx.keys.is_taken(cx.tab, **k))?;
-            let words = own_hint(action).or(b.row.hint).filter(|_| global != own)?;
+            let words =
+                own_hint(action).or(b.row.hint).filter(|words| global != own && !words.is_empty())?;
             let hint = FooterHint { x: 0, label: first.label(), words, click: FooterClick::Act(action) };
             Some(if is_narrow { shortened(hint) } else { hint })
         })

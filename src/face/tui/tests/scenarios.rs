@@ -161,7 +161,10 @@ fn the_footer_has_the_main_keys_of_help_that_can_be_pressed_now() {
             let Some(hint) = bound.row.hint else { continue };
             assert!(is_in_help(bound, screen), "{} is not in the help of {screen:?}", bound.row.name);
             let is_possible = match bound.action {
-                Action::On(tab, at) => driver.state.screen(tab).is_possible(at),
+                Action::On(tab, at) => {
+                    let (screen, cx) = (driver.state.screen(tab), &driver.state.cx);
+                    screen.why_impossible(at, cx).is_none() && screen.own_hint(at, cx) != Some("")
+                }
                 Action::Export => driver.state.screen(screen).has_content(),
                 _ => true,
             };

@@ -54,20 +54,27 @@ acts! {
 impl Acts for Experiments {
     type Act = Act;
 
-    fn can(&self, act: Act) -> bool {
+    fn why_not(&self, act: Act, cx: &Context) -> Option<&'static str> {
         let draft = self.draft().filter(|draft| draft.broken.is_none());
-        let row = draft.and_then(Draft::row);
-        match act {
-            Act::Undo => draft.is_some_and(|draft| draft.revisions.can_undo()),
-            Act::Left => self.editing,
+        let kind = draft.and_then(Draft::row).map(|row| row.kind);
+        let (is_possible, why_not) = match act {
+            Act::Undo => (draft.is_some_and(|draft| draft.revisions.can_undo()), NOTHING_TO_UNDO),
+            // the files are only read while the screen is shown
+            _ if cx.tab != Tab::Experiments => return None,
+            Act::Left => (self.editing, "only in the grid"),
             // until the files are read, any key is kept for later
-            _ if self.entries.is_none() => true,
-            Act::AddValue => row.is_some_and(|row| row.kind == RowKind::Axis),
-            Act::Remove => row.is_some_and(|row| row.kind != RowKind::Default),
-            Act::Right => draft.is_some() && !self.editing,
-            Act::AddAxis => draft.is_some(),
-            _ => self.selected().is_some(),
-        }
+            _ if self.entries.is_none() => return None,
+            Act::AddValue => (kind == Some(RowKind::Axis), "only on an axis"),
+            Act::Remove => {
+                (kind.is_some_and(|kind| kind != RowKind::Default), "only on an axis or setting")
+            }
+            Act::Right if self.editing => (false, "in the grid already"),
+            Act::Right | Act::AddAxis if self.selected().is_some() => {
+                (draft.is_some(), "the file is broken")
+            }
+            _ => (self.selected().is_some(), NOTHING_SELECTED),
+        };
+        (!is_possible).then_some(why_not)
     }
 
     fn hint(&self, act: Act, _cx: &Context) -> Option<&'static str> {

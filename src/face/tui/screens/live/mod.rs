@@ -93,7 +93,7 @@ impl Acts for Live {
             Act::Follow if running => self.toggle_follow(cx),
             Act::CancelAll | Act::CancelCell | Act::Pause | Act::Follow => cx.inform("nothing runs"),
             Act::RetryFailed => self.retry(cx),
-            Act::Result if self.can(act) => self.show_cell = !self.show_cell,
+            Act::Result if self.why_not(act, cx).is_none() => self.show_cell = !self.show_cell,
             Act::Result if self.cells.is_empty() => {
                 cx.inform("this result is stored: no sweep ran since the start")
             }
@@ -103,7 +103,7 @@ impl Acts for Live {
                     "no result before the sweep has ended; earlier results: screen {screen}"
                 ));
             }
-            Act::Details if self.can(act) => {
+            Act::Details if self.why_not(act, cx).is_none() => {
                 self.show_details = !self.show_details;
                 self.result_scroll = 0;
             }
@@ -143,18 +143,23 @@ impl Acts for Live {
         }
     }
 
-    fn can(&self, act: Act) -> bool {
-        let running = self.is_running();
-        match act {
-            Act::OpenCell => self.selected().is_some_and(|cell| cell.record.is_some()),
-            Act::Pause => running || !self.queue.is_empty(),
-            Act::CancelCell | Act::CancelAll | Act::Follow => running,
-            Act::RetryFailed => self.was_interrupted() || self.has_failures(),
-            Act::LogUp | Act::LogDown => self.selected().is_some() || self.shows_answer(),
-            Act::Result => self.answers.is_some() && !self.cells.is_empty(),
-            Act::Details => self.shows_answer(),
-            Act::Queue | Act::Earlier | Act::Later | Act::Remove => !self.queue.is_empty(),
-        }
+    fn why_not(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+        let (running, queued) = (self.is_running(), !self.queue.is_empty());
+        let has_record = || self.selected().is_some_and(|cell| cell.record.is_some());
+        let has_result = || self.answers.is_some() && !self.cells.is_empty();
+        let (is_possible, why_not) = match act {
+            Act::OpenCell => (has_record(), "no run of this cell yet"),
+            Act::Pause => (running || queued, "no sweep is running"),
+            Act::CancelCell | Act::CancelAll | Act::Follow => (running, "no sweep is running"),
+            Act::RetryFailed => (self.was_interrupted() || self.has_failures(), "nothing failed"),
+            Act::LogUp | Act::LogDown => {
+                (self.selected().is_some() || self.shows_answer(), "nothing to scroll")
+            }
+            Act::Result => (has_result(), "no result yet"),
+            Act::Details => (self.shows_answer(), "no sweep is running"),
+            Act::Queue | Act::Earlier | Act::Later | Act::Remove => (queued, "no sweep is queued"),
+        };
+        (!is_possible).then_some(why_not)
     }
 
     fn hint(&self, act: Act, _cx: &Context) -> Option<&'static str> {

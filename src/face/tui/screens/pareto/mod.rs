@@ -68,9 +68,13 @@ acts! {
 impl Acts for Pareto {
     type Act = Act;
 
-    /// Without points, nothing is possible.
-    fn can(&self, act: Act) -> bool {
-        self.has_content() && (act != Act::Undo || self.zoom.edits() > 0)
+    fn why_not(&self, act: Act, cx: &Context) -> Option<&'static str> {
+        match act {
+            Act::Undo => (!self.has_content() || self.zoom.edits() == 0).then_some(NOTHING_TO_UNDO),
+            // the points are only computed while the screen is shown
+            _ if cx.tab != Tab::Pareto || self.has_content() => None,
+            _ => Some(cx.why_no_run()),
+        }
     }
 
     fn hint(&self, act: Act, cx: &Context) -> Option<&'static str> {
@@ -144,7 +148,7 @@ impl Acts for Pareto {
             Act::FitAll => self.zoom.to(None),
             Act::Undo => {
                 if !self.zoom.undo() {
-                    cx.inform("nothing to undo");
+                    cx.inform(NOTHING_TO_UNDO);
                 }
             }
             Act::Redo => {

@@ -57,12 +57,14 @@ impl Acts for Runs {
     type Act = Act;
 
     /// Without runs, only the filter that hides them and the undo of a deletion are possible.
-    fn can(&self, act: Act) -> bool {
-        let filters = act == Act::Filter && self.filter.narrows();
-        if act == Act::Open {
-            return self.row().is_some();
-        }
-        self.count > 0 || filters || matches!(act, Act::Undo | Act::Redo)
+    fn why_not(&self, act: Act, cx: &Context) -> Option<&'static str> {
+        let is_possible = match act {
+            Act::Open => self.row().is_some(),
+            Act::Undo | Act::Redo => true,
+            Act::Filter if self.filter.narrows() => true,
+            _ => self.count > 0,
+        };
+        (!is_possible).then(|| cx.why_no_run())
     }
 
     fn hint(&self, act: Act, cx: &Context) -> Option<&'static str> {

@@ -21,8 +21,8 @@ use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::keymap::{Action, acts};
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, OwnEdits, Screen, ScreenInput, ScreenNote,
-    ScreenStatus,
+    Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, NOTHING_TO_UNDO, OwnEdits, Screen,
+    ScreenInput, ScreenNote, ScreenStatus,
 };
 use crate::face::tui::update::page_rows;
 use crate::face::tui::view::cut_left;
@@ -32,6 +32,8 @@ pub use state::Timeline;
 use state::TimelineView;
 use state::panel::TimelinePanel;
 use study::analysis::NameRow;
+
+const NO_TRACE: &str = "no trace is open";
 
 acts! {
     Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict"), "summary diagnosis why";
@@ -96,9 +98,13 @@ impl Acts for Timeline {
         act::act(self, act, cx);
     }
 
-    fn can(&self, act: Act) -> bool {
-        let Some(view) = &self.view else { return false };
-        act != Act::WhatIf || act::can_rewire(view)
+    fn why_not(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+        match (&self.view, act) {
+            (None, Act::Undo) => Some(NOTHING_TO_UNDO),
+            (None, _) => Some(NO_TRACE),
+            (Some(view), Act::WhatIf) if !act::can_rewire(view) => Some("no all-reduce to rewire"),
+            (Some(_), _) => None,
+        }
     }
 }
 
@@ -210,6 +216,10 @@ impl Screen for Timeline {
 
     fn has_content(&self) -> bool {
         self.view.is_some()
+    }
+
+    fn nothing_to_export(&self) -> &'static str {
+        NO_TRACE
     }
 
     fn command(&self) -> Result<Command, &'static str> {
