@@ -104,6 +104,7 @@ mod prelude {
     pub use super::context::{Context, Opening, Request, SelectedRun};
     pub use super::figures::Subject;
     pub use super::format::{cut, digits, ns, percent};
+    pub use super::keymap::HintWords;
     pub(super) use super::keymap::acts;
     pub use super::overlay::{Prompt, PromptCompletion};
     pub use super::pick::{Pick, PickResult};

@@ -32,8 +32,8 @@ pub trait Acts: TabScreen {
         None
     }
 
-    /// Footer words of the act in the current state, if they differ from those of its binding; empty to hide it.
-    fn hint(&self, _act: Self::Act, _cx: &Context) -> Option<&'static str> {
+    /// Footer words of the act in the current state, if they differ from those of its binding.
+    fn hint(&self, _act: Self::Act, _cx: &Context) -> Option<HintWords> {
         None
     }
 }
@@ -54,7 +54,7 @@ pub trait AnyScreen {
 
     fn why_impossible(&self, at: usize, cx: &Context) -> Option<&'static str>;
 
-    fn own_hint(&self, at: usize, cx: &Context) -> Option<&'static str>;
+    fn own_hint(&self, at: usize, cx: &Context) -> Option<HintWords>;
 
     fn remember(&self) -> Option<Value>;
 
@@ -72,7 +72,7 @@ impl<S: Acts + PersistentScreen> AnyScreen for S {
         S::Act::BINDINGS.get(at).and_then(|binding| self.why_not(binding.act, cx))
     }
 
-    fn own_hint(&self, at: usize, cx: &Context) -> Option<&'static str> {
+    fn own_hint(&self, at: usize, cx: &Context) -> Option<HintWords> {
         S::Act::BINDINGS.get(at).and_then(|binding| self.hint(binding.act, cx))
     }
 
@@ -376,9 +376,9 @@ pub fn binding_rows<S: Acts>() -> Vec<BindingRow> {
     S::Act::BINDINGS.iter().map(|binding| binding.row).collect()
 }
 
-/// Generates the types from a list of `module::Type => "title"` in digit order.
+/// Generates the types from a list of `module::Type => "title", "title in a narrow window"` in digit order.
 macro_rules! screens {
-    ($($module:ident::$type:ident => $title:literal,)*) => {
+    ($($module:ident::$type:ident => $title:literal, $short_title:literal;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Tab {
             $(#[doc = $title] $type,)*
@@ -396,6 +396,12 @@ macro_rules! screens {
             pub fn title(self) -> &'static str {
                 match self {
                     $(Self::$type => $title,)*
+                }
+            }
+
+            pub fn short_title(self) -> &'static str {
+                match self {
+                    $(Self::$type => $short_title,)*
                 }
             }
 

@@ -146,40 +146,6 @@ fn placed(from: u16, hints: impl IntoIterator<Item = FooterHint>) -> Vec<FooterH
     hints.into_iter().map(place).collect()
 }
 
-/// Words of hints in a narrow window, in place of longer ones.
-const SHORT_HINTS: [(&str, &str); 23] = [
-    ("add axis", "axis"),
-    ("add value", "add"),
-    ("cancel all", "stop"),
-    ("cancel cell", "cancel"),
-    ("change", "set"),
-    ("columns", "cols"),
-    ("compare", "diff"),
-    ("details", "info"),
-    ("exposed", "exp"),
-    ("filter", "find"),
-    ("follow", "track"),
-    ("go to", "go"),
-    ("open trace", "trace"),
-    ("palette", "menu"),
-    ("published", "paper"),
-    ("remove", "del"),
-    ("retry failed", "retry"),
-    ("reverse", "rev"),
-    ("search", "find"),
-    ("timeline", "time"),
-    ("timelines", "open"),
-    ("try ladder", "ladder"),
-    ("verdict", "why"),
-];
-
-/// Hint with fewer columns, so that a narrow window has room for the main four or five.
-fn shortened(hint: FooterHint) -> FooterHint {
-    let short = SHORT_HINTS.iter().find(|(words, _)| *words == hint.words);
-    let label = if hint.label == "Enter" { "↵".to_owned() } else { hint.label };
-    FooterHint { label, words: short.map_or(hint.words, |(_, short)| *short), ..hint }
-}
-
 /// Hints of currently possible actions, as many as fit; global hints on the right are never dropped.
 fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
     let cx = &state.cx;
@@ -199,10 +165,14 @@ fn possible(area: Rect, state: &State) -> Vec<FooterHint> {
             let action = b.action;
             let global = matches!(action, Action::Help | Action::Palette | Action::Quit);
             let first = b.keys.iter().find(|k| !global || !cx.keys.is_taken(cx.tab, **k))?;
-            let words =
-                own_hint(action).or(b.row.hint).filter(|words| global != own && !words.is_empty())?;
-            let hint = FooterHint { x: 0, label: first.label(), words, click: FooterClick::Act(action) };
-            Some(if is_narrow { shortened(hint) } else { hint })
+            let hint = own_hint(action).or(b.row.hint).filter(|_| global != own)?;
+            let words = if is_narrow { hint.short } else { hint.whole };
+            let label = match first.label() {
+                label if is_narrow && label == "Enter" => "↵".to_owned(),
+                label => label,
+            };
+            let hinted = FooterHint { x: 0, label, words, click: FooterClick::Act(action) };
+            (hint != HintWords::HIDDEN).then_some(hinted)
         })
     };
     let right: Vec<FooterHint> = hints(false).collect();
@@ -312,9 +282,6 @@ pub fn regions_of(size: (u16, u16)) -> Option<Regions> {
     })
 }
 
-/// Titles of the other tabs in a narrow window, in the order of [`Tab::ALL`].
-const SHORT_TITLES: [&str; 7] = ["exp", "live", "runs", "time", "par", "comp", "what"];
-
 /// Tabs with their label and first column: `1 experiments`. In a narrow window only the current tab has its whole
 /// title, and none while a sweep runs.
 pub fn tabs(cx: &Context) -> impl Iterator<Item = (Tab, String, u16)> + use<> {
@@ -324,10 +291,8 @@ pub fn tabs(cx: &Context) -> impl Iterator<Item = (Tab, String, u16)> + use<> {
     let mut x = 0;
     Tab::ALL.into_iter().map(move |tab| {
         let number = tab as usize + 1;
-        let label = match titles || Some(tab) == current {
-            true => format!(" {number} {}", tab.title()),
-            false => format!(" {number} {}", SHORT_TITLES[tab as usize]),
-        };
+        let is_whole = titles || Some(tab) == current;
+        let label = format!(" {number} {}", if is_whole { tab.title() } else { tab.short_title() });
         let at = x;
         x += label.len() as u16;
         (tab, label, at)

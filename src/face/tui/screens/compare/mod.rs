@@ -26,13 +26,13 @@ use study::analysis::{Axis, AxisCount, Comparison, HeatValue, Pivot, pivot_table
 use table::render::Sourced;
 
 acts! {
-    Open: "open", "Enter b", "open both timelines: the pair's run over its baseline, for runs with a trace", Some("timelines"), "beside diff";
+    Open: "open", "Enter b", "open both timelines: the pair's run over its baseline, for runs with a trace", Some("timelines") => "open", "beside diff";
     Map: "map", "t", "next view: summary, list of pairs, map over TP and batch (or the settings that vary)", Some("view"), "heatmap table grid";
     PickSlice: "slice", "c", "map: choose the slice: the value, and the settings besides rows and columns", Some("slice"), "fixed";
     NextValue: "value", "v", "map; again: ratio, exposed communication, gap closed", Some("value");
     PickAxis: "axis", "a", "choose the axis to compare by", Some("axis"), "by architecture tp batch p2p";
     PickBaseline: "baseline", "B", "choose the baseline", Some("baseline"), "reference standard";
-    Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter"), "search narrow query";
+    Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter") => "find", "search narrow query";
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     PickOrder: "sort-by", "O", "choose the column to sort by", None, "order";
@@ -66,9 +66,9 @@ impl Acts for Compare {
         }
     }
 
-    fn hint(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+    fn hint(&self, act: Act, _cx: &Context) -> Option<HintWords> {
         // it opens a map, too, but is hinted at only on one
-        (act == Act::NextValue && self.map.is_none()).then_some("")
+        (act == Act::NextValue && self.map.is_none()).then_some(HintWords::HIDDEN)
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {

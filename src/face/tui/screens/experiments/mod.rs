@@ -38,9 +38,9 @@ acts! {
     Choose: "choose", "Enter", "run (asks first if long); in the grid: edit", None;
     Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
     Left: "back", "Left h", "previous value; on a name: back to the list", Some("back");
-    AddValue: "add-value", "a", "add values to the axis", Some("add value");
-    AddAxis: "add-axis", "A", "add an axis: option, NCCL variable, profile value", Some("add axis"), "option parameter environment nccl";
-    Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove"), "delete rm";
+    AddValue: "add-value", "a", "add values to the axis", Some("add value") => "add";
+    AddAxis: "add-axis", "A", "add an axis: option, NCCL variable, profile value", Some("add axis") => "axis", "option parameter environment nccl";
+    Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove") => "del", "delete rm";
     MoveLeft: "move-left", "<", "move the value to the left", None;
     MoveRight: "move-right", ">", "move the value to the right", None;
     Undo: "undo", "u", "undo the last edit", Some("undo"), "revert back";
@@ -77,12 +77,12 @@ impl Acts for Experiments {
         (!is_possible).then_some(why_not)
     }
 
-    fn hint(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+    fn hint(&self, act: Act, _cx: &Context) -> Option<HintWords> {
         let draft = self.draft().filter(|_| self.editing && act == Act::Choose)?;
-        Some(match (draft.row()?.kind, draft.column) {
+        Some(HintWords::new(match (draft.row()?.kind, draft.column) {
             (RowKind::Axis, 0) => "edit list",
             _ => "edit value",
-        })
+        }))
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {

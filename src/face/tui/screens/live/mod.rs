@@ -42,13 +42,13 @@ const HAND_OVER_MS: u64 = 500;
 const RECORDS_A_MS: usize = 20;
 
 acts! {
-    OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline");
+    OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline") => "time";
     Pause: "pause", "p", "pause after the current run, or resume", Some("pause"), "resume stop";
-    CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell"), "stop abort kill";
-    CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all"), "stop abort kill";
+    CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell") => "cancel", "stop abort kill";
+    CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all") => "stop", "stop abort kill";
     RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume"), "rerun repeat restart continue";
     Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
-    Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow");
+    Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow") => "track";
     LogUp: "log-up", "[", "scroll the result or the log up", None;
     LogDown: "log-down", "]", "scroll the result or the log down", None;
     Result: "result", "a", "show the result, or the selected cell", Some("result"), "answer outcome";
@@ -162,14 +162,17 @@ impl Acts for Live {
         (!is_possible).then_some(why_not)
     }
 
-    fn hint(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+    fn hint(&self, act: Act, _cx: &Context) -> Option<HintWords> {
+        let words = |words| Some(HintWords::new(words));
         match act {
-            Act::Pause if !self.is_running() => Some("start queue"),
-            Act::Pause if self.pause != Pause::No => Some("resume"),
+            Act::Pause if !self.is_running() => words("start queue"),
+            Act::Pause if self.pause != Pause::No => words("resume"),
             // only one hint may say resume: a paused sweep has that of the pause key
-            Act::RetryFailed if !self.was_interrupted() => Some("retry failed"),
-            Act::Queue if self.in_queue => Some("back to cells"),
-            Act::Result if self.shows_answer() => Some("back to cell"),
+            Act::RetryFailed if !self.was_interrupted() => {
+                Some(HintWords::new("retry failed").shortened("retry"))
+            }
+            Act::Queue if self.in_queue => words("back to cells"),
+            Act::Result if self.shows_answer() => words("back to cell"),
             _ => None,
         }
     }

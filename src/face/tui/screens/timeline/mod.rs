@@ -36,17 +36,17 @@ use study::analysis::NameRow;
 const NO_TRACE: &str = "no trace is open";
 
 acts! {
-    Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict"), "summary diagnosis why";
+    Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict") => "why", "summary diagnosis why";
     Operations: "operations", "O", "operations by total time; again: switch between trace, step, selection, search", Some("ops"), "kernels gemm attention table";
     WhatIf: "what-if-traced", "w", "what-if: gain of ladder and others for the step under the cursor, with sliders", Some("what-if"), "predict simulate slider link";
-    Stretches: "exposed", "E", "longest exposed collectives in decode; again: in prefill, everything, the step, the selection", Some("exposed"), "communication collectives allreduce";
+    Stretches: "exposed", "E", "longest exposed collectives in decode; again: in prefill, everything, the step, the selection", Some("exposed") => "exp", "communication collectives allreduce";
     ZoomIn: "zoom-in", "+ =", "zoom in at the cursor", Some("zoom");
     ZoomOut: "zoom-out", "-", "zoom out at the cursor", None;
     ZoomSpan: "zoom-to-operation", "z", "zoom to the operation under the cursor", None;
     StepHere: "fit-step", "Z", "fit the step under the cursor; again: the next step", Some("step");
-    Search: "search", "/", "search operation names; in a table: filter it", Some("search"), "find filter";
+    Search: "search", "/", "search operation names; in a table: filter it", Some("search") => "find", "find filter";
     Legend: "legend", "L", "legend of marks and colours", Some("legend"), "colors colours key symbols";
-    GoTo: "go-to", "t", "go to a time, interval, step or operation", Some("go to"), "jump seek";
+    GoTo: "go-to", "t", "go to a time, interval, step or operation", Some("go to") => "go", "jump seek";
     SpanPrevious: "previous-operation", "Left", "previous operation in this lane", None;
     SpanNext: "next-operation", "Right", "next operation in this lane", None;
     StepNext: "next-step", "]", "fit the next decode step", None;

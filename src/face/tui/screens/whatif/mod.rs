@@ -36,7 +36,7 @@ use table::{Backend, Provenance, Record};
 const PAUSE: Duration = Duration::from_millis(60);
 
 acts! {
-    More: "more", "Right l +", "move the slider up", Some("change");
+    More: "more", "Right l +", "move the slider up", Some("change") => "set";
     Less: "less", "Left h -", "move the slider down", None;
     MuchMore: "much-more", "shift-Right L", "move the slider up, coarsely", None;
     MuchLess: "much-less", "shift-Left H", "move the slider down, coarsely", None;
