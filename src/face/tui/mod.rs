@@ -18,7 +18,8 @@
 //! keymap    actions and the keys bound to them; key has the names of keys
 //! keys      terminal events; joins keys that crossterm takes apart
 //! effects   executes effects: question threads, the store's worker, the sweep, the terminal
-//! view      draws the tabs, the screen, the footer, the overlays
+//! view      draws the tabs, the screen, the overlays; footer the key hints, notice the messages
+//! regions   areas of the window
 //! ```
 //!
 //! # Screens
@@ -63,6 +64,7 @@ mod conversions;
 mod effects;
 mod event;
 mod figures;
+mod footer;
 mod format;
 mod glossary;
 mod help;
@@ -72,12 +74,14 @@ mod keymap;
 mod keys;
 mod memory;
 mod mouse;
+mod notice;
 mod overlay;
 mod palette;
 mod pick;
 mod pictures;
 mod preview;
 mod ranking;
+mod regions;
 mod scope;
 mod screen;
 mod screens;
@@ -108,6 +112,7 @@ mod prelude {
     pub(super) use super::keymap::acts;
     pub use super::overlay::{Prompt, PromptCompletion};
     pub use super::pick::{Pick, PickResult};
+    pub use super::regions::{centered, cut_bottom, cut_left, cut_top, inside};
     pub use super::screen::{
         Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, NOTHING_TO_UNDO, News, OwnEdits,
         PersistentScreen, Pointer, PointerKind, Screen, ScreenInput, ScreenList, ScreenNote,
@@ -116,7 +121,6 @@ mod prelude {
     pub use super::screen::{State, Tab};
     pub use super::theme::{Role, Theme};
     pub use super::update::{Effect, StoreTask};
-    pub use super::view::{centered, cut_bottom, cut_left, cut_top, inside};
     pub use super::widgets::field::FilterBox;
     pub use super::widgets::list::{List, next_of};
     pub use super::widgets::paint::{

@@ -19,13 +19,13 @@ use ratatui::layout::Rect;
 
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::keymap::{Action, acts};
+use crate::face::tui::regions::cut_left;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, NOTHING_TO_UNDO, OwnEdits, Screen,
     ScreenInput, ScreenNote, ScreenStatus,
 };
 use crate::face::tui::update::page_rows;
-use crate::face::tui::view::cut_left;
 use crate::face::tui::widgets::field::FilterKeyEffect;
 pub use lists::{LEGEND_MARKS, in_theme};
 pub use state::Timeline;
