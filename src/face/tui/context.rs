@@ -13,11 +13,11 @@ use super::keymap::{Action, Keymap};
 use super::mouse::Press;
 use super::overlay::{Folder, Overlay};
 use super::prelude::*;
+use super::regions::regions;
 use super::scope::ResultScope;
 use super::task::Tasks;
 use super::trace_picker::TypedPath;
 use super::update::SweepEnd;
-use super::view;
 use lab::store::Annotations;
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use plan::Architecture;
@@ -194,7 +194,13 @@ impl Context {
 
     /// Body of the window; empty if the window is too small.
     pub fn body(&self) -> Rect {
-        view::regions(self).map_or(Rect::ZERO, |regions| regions.body)
+        regions(self).map_or(Rect::ZERO, |regions| regions.body)
+    }
+
+    /// Reason why a screen of results shows no run.
+    pub fn why_no_run(&self) -> &'static str {
+        let has_runs = self.stored.as_ref().is_some_and(|stored| !stored.records.is_empty());
+        if has_runs { "no run is shown" } else { "no run is stored yet" }
     }
 
     pub fn key<S: Acts>(&self, act: S::Act) -> String {

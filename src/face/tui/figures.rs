@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
+use super::notice::is_note_whole;
 use super::overlay::FormatChoice;
 use super::pictures::{Picture, PictureEncoding, Pictures};
 use super::prelude::*;
@@ -500,7 +501,7 @@ pub fn copy_command(state: &mut State) {
         beyond => format!(" (without {})", beyond.join(" and ")),
     };
     let whole = format!("copied{missing}: {command}");
-    cx.inform(match view::is_note_whole(&whole, cx.size) {
+    cx.inform(match is_note_whole(&whole, cx.size) {
         true => whole,
         false => format!("copied {} characters{missing}: {command}", command.chars().count()),
     });

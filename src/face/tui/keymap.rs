@@ -238,6 +238,26 @@ impl Action {
     }
 }
 
+/// Words of a footer hint: one or two, and shorter ones for a narrow window, so that it has room for the main four or five.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintWords {
+    pub whole: &'static str,
+    pub short: &'static str,
+}
+
+impl HintWords {
+    /// Keeps an act out of the footer in the current state.
+    pub const HIDDEN: Self = Self::new("");
+
+    pub const fn new(whole: &'static str) -> Self {
+        Self { whole, short: whole }
+    }
+
+    pub const fn shortened(self, short: &'static str) -> Self {
+        Self { short, ..self }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct BindingRow {
     /// Name within its screen, as in key maps: `sort-next`.
@@ -245,8 +265,8 @@ pub struct BindingRow {
     /// Built-in keys, separated by spaces; the first is the one shown in hints.
     pub keys: &'static str,
     pub name: &'static str,
-    /// One or two words for the footer; `None` keeps it out of the footer.
-    pub hint: Option<&'static str>,
+    /// `None` keeps it out of the footer.
+    pub hint: Option<HintWords>,
     /// Other words that find the action in the palette.
     pub also: &'static str,
 }
@@ -264,10 +284,23 @@ pub const fn bind<A: Copy>(
     name: &'static str,
     hint: Option<&'static str>,
 ) -> Binding<A> {
+    let hint = match hint {
+        Some(words) => Some(HintWords::new(words)),
+        None => None,
+    };
     Binding { row: BindingRow { id, keys, name, hint, also: "" }, act }
 }
 
 impl<A: Copy> Binding<A> {
+    /// Shortens the hint for a narrow window.
+    pub const fn short_hint(self, short: &'static str) -> Self {
+        let hint = match self.row.hint {
+            Some(hint) => Some(hint.shortened(short)),
+            None => None,
+        };
+        Self { row: BindingRow { hint, ..self.row }, act: self.act }
+    }
+
     pub const fn also(self, also: &'static str) -> Self {
         Self { row: BindingRow { also, ..self.row }, act: self.act }
     }
@@ -278,9 +311,10 @@ pub trait Listed: Copy + PartialEq + 'static {
     const BINDINGS: &'static [Binding<Self>];
 }
 
-/// Defines a screen's acts in help order: the variant name, the arguments of [`bind`], other words of the palette.
+/// Defines a screen's acts in help order: the variant name, the arguments of [`bind`], the hint in a narrow window, other
+/// words of the palette.
 macro_rules! acts {
-    ($($act:ident: $id:literal, $keys:literal, $name:literal, $hint:expr $(, $also:literal)?;)*) => {
+    ($($act:ident: $id:literal, $keys:literal, $name:literal, $hint:expr $(=> $short:literal)? $(, $also:literal)?;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Act {
             $(#[doc = $name] $act,)*
@@ -288,7 +322,8 @@ macro_rules! acts {
 
         impl $crate::face::tui::keymap::Listed for Act {
             const BINDINGS: &'static [$crate::face::tui::keymap::Binding<Self>] =
-                &[$($crate::face::tui::keymap::bind($id, $keys, Self::$act, $name, $hint)$(.also($also))?,)*];
+                &[$($crate::face::tui::keymap::bind($id, $keys, Self::$act, $name, $hint)
+                    $(.short_hint($short))? $(.also($also))?,)*];
         }
     };
 }
@@ -313,7 +348,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("what-if", "w", Action::WhatIfHere, "what-if: sliders, starting from the selected run", None)
         .also("predict simulate slider link"),
     bind("open", "o", Action::TypeOpen, "open a trace file", Some("open trace"))
-        .also("load import profile trace nsys kineto torch"),
+        .short_hint("trace").also("load import profile trace nsys kineto torch"),
     bind("scope", "*", Action::Scope, "show runs of one experiment, or of all", None).also("experiment filter"),
     bind("export", "x", Action::Export, "export the view: SVG, PNG, CSV, HTML", Some("export"))
         .also("save write csv svg png html figure download"),
@@ -337,7 +372,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("previous-screen", "shift-Tab", Action::PreviousScreen, "previous screen", None),
     bind("help", "?", Action::Help, "help", Some("help")).also("keys shortcuts manual keyboard"),
     bind("palette", ": ctrl-p", Action::Palette, "palette: actions, experiments, runs, traces, operations, settings",
-        Some("palette")),
+        Some("palette")).short_hint("menu"),
     bind("find", "/", Action::Find, "find on this screen", None).also("search"),
     bind("close", "Esc", Action::Close, "close the popup", None),
     bind("toggle-mouse", "m", Action::ToggleMouse, "mouse capture on or off", None).also("select text clipboard"),

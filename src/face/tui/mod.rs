@@ -1,36 +1,54 @@
 //! The workbench: a terminal interface to experiments, runs, timelines, frontiers and comparisons.
 //!
 //! ```text
-//! event     event loop: waits for keys, answers and the sweep, updates the state, performs effects, draws
-//! update    state changes; pure: no clock, files or threads
-//! mouse     pointer events and their routes
-//! screen    trait of screens ([`screen::Screen`]); screens/ has one folder each
-//! context   state shared by all screens (window, stored runs), and their ways to reach outside
-//! scope     runs that the result screens show: of one experiment, or all
-//! task      background questions and stale answers
-//! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
-//! pick      searchable picker; ranking orders its lines
-//! palette   picker of actions, items of all screens, traces and themes
-//! trace_picker  pickers of trace files and stored runs; recording a program
-//! history   undo and redo of the session's changes on all screens
-//! texts     overlays: texts, pictures, items to show or hide
-//! help      overlay: keys, marks and terms; glossary has the marks of each screen, and the terms
-//! keymap    actions and the keys bound to them; key has the names of keys
-//! keys      terminal events; joins keys that crossterm takes apart
-//! effects   executes effects: question threads, the store's worker, the sweep, the terminal
-//! view      draws the tabs, the screen, the footer, the overlays
+//! for screens
+//!   screen    trait of screens ([`screen::Screen`]); screens/ has one folder each
+//!   context   state shared by all screens (window, stored runs), and their ways to reach outside
+//!   keymap    actions and the keys bound to them; key has the names of keys
+//!   task      background questions and stale answers
+//!   overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
+//!   pick      searchable picker; ranking orders its lines
+//!   texts     overlays: texts, pictures, items to show or hide
+//!   glossary  marks of each screen, and terms, for the help
+//!   regions   areas of the window, and cuts of areas
+//!   widgets   tables, plots, lanes, text fields, wrapped text
+//!   format    numbers and durations for people; theme has the colours
+//!   figures   figures that screens export
+//!
+//! from an event to the frame
+//!   keys      terminal events; joins keys that crossterm takes apart
+//!   event     event loop: waits for keys, answers and the sweep, updates the state, performs effects, draws
+//!   update    state changes; pure: no clock, files or threads
+//!   mouse     pointer events and their routes
+//!   history   undo and redo of the session's changes on all screens
+//!   effects   executes effects: question threads, the store's worker, the sweep, the terminal
+//!   view      draws the tabs, the screen, the overlays; footer the key hints, notice the messages
+//!   terminal  setup and restoration of the terminal
+//!
+//! on all screens
+//!   palette   picker of actions, items of all screens, traces and themes
+//!   help      overlay: keys, marks and terms
+//!   scope     runs that the result screens show: of one experiment, or all
+//!   trace_picker  pickers of trace files and stored runs; recording a program
+//!   conversions, trainings  overlays: stored conversions and trainings
+//!   pictures, screenshot  pictures in the terminal, and of the window
+//!
+//! around a session
+//!   config    settings of the user; memory has the state saved between sessions
+//!   preview   headless timeline, for measurements
 //! ```
 //!
 //! # Screens
 //!
 //! A screen is a value with its own state. `impl Acts` lists its actions and their keys (help, palette, footer and key
-//! maps read the same table), `impl PersistentScreen` selects the state saved between sessions, and `impl Screen` draws
-//! it and handles input, news and requests. A screen gets its own `&mut self` and the `context::Context`, and cannot
-//! access other screens: to open runs or start a sweep, it sends a `context::Request`. The event loop tells two screens what
-//! it found at startup, once, before the first frame. The macro `screens!` in `screen` generates `Tab` and `State` from
-//! that list. Only the visible screen is settled after a message; news, such as changed runs, reach all screens. To add
-//! a screen, create a folder in `screens/` and add a line to `screens/mod.rs`: tab, digit, help, palette, saved state
-//! and export follow.
+//! maps read the same table) and says why one is not possible now, `impl PersistentScreen` selects the state saved
+//! between sessions, and `impl Screen` draws it and handles input, news and requests. A screen gets its own `&mut self`
+//! and the `context::Context`, and cannot access other screens: to open runs or start a sweep, it sends a
+//! `context::Request`. The event loop tells two screens what it found at startup, once, before the first frame. The
+//! macro `screens!` in `screen` generates `Tab` and `State` from that list. Only the visible screen is settled after a
+//! message; news, such as changed runs, reach all screens. To add a screen, create a folder in `screens/`, add it to
+//! `screens/mod.rs`, and its marks to `marks` in `glossary`: tab, digit, footer, help, palette, saved state and export
+//! follow.
 //!
 //! # Background questions
 //!
@@ -63,6 +81,7 @@ mod conversions;
 mod effects;
 mod event;
 mod figures;
+mod footer;
 mod format;
 mod glossary;
 mod help;
@@ -72,12 +91,14 @@ mod keymap;
 mod keys;
 mod memory;
 mod mouse;
+mod notice;
 mod overlay;
 mod palette;
 mod pick;
 mod pictures;
 mod preview;
 mod ranking;
+mod regions;
 mod scope;
 mod screen;
 mod screens;
@@ -104,18 +125,19 @@ mod prelude {
     pub use super::context::{Context, Opening, Request, SelectedRun};
     pub use super::figures::Subject;
     pub use super::format::{cut, digits, ns, percent};
+    pub use super::keymap::HintWords;
     pub(super) use super::keymap::acts;
     pub use super::overlay::{Prompt, PromptCompletion};
     pub use super::pick::{Pick, PickResult};
+    pub use super::regions::{centered, cut_bottom, cut_left, cut_top, inside};
     pub use super::screen::{
-        Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, News, OwnEdits, PersistentScreen,
-        Pointer, PointerKind, Screen, ScreenInput, ScreenList, ScreenNote, ScreenSelection,
-        ScreenStatus,
+        Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, NOTHING_TO_UNDO, News, OwnEdits,
+        PersistentScreen, Pointer, PointerKind, Screen, ScreenInput, ScreenList, ScreenNote,
+        ScreenSelection, ScreenStatus,
     };
     pub use super::screen::{State, Tab};
     pub use super::theme::{Role, Theme};
     pub use super::update::{Effect, StoreTask};
-    pub use super::view::{centered, cut_bottom, cut_left, cut_top, inside};
     pub use super::widgets::field::FilterBox;
     pub use super::widgets::list::{List, next_of};
     pub use super::widgets::paint::{

@@ -3,10 +3,12 @@
 
 use crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
+use super::footer::{FooterClick, footer_hint};
 use super::prelude::*;
+use super::regions::{Regions, regions};
 use super::scope;
 use super::update::{act, press, step};
-use super::view::{self, FooterClick, Regions};
+use super::view::tabs;
 
 /// Rows that a notch of the wheel scrolls.
 const NOTCH: isize = 3;
@@ -55,7 +57,7 @@ pub fn handle(state: &mut State, event: MouseEvent) {
 }
 
 fn point(state: &mut State, event: Pointer) {
-    let Some(regions) = view::regions(&state.cx) else { return };
+    let Some(regions) = regions(&state.cx) else { return };
     if regions.footer.contains(event.at) {
         point_at_footer(state, regions.footer, event);
     } else if !state.cx.overlays.is_empty() {
@@ -76,7 +78,7 @@ fn point_at_footer(state: &mut State, footer: Rect, event: Pointer) {
     if event.kind != PointerKind::Click {
         return;
     }
-    match view::footer_hint(footer, state, event.at.x).map(|hint| hint.click) {
+    match footer_hint(footer, state, event.at.x).map(|hint| hint.click) {
         Some(FooterClick::Act(action)) => act(state, action),
         Some(FooterClick::Press(key)) => press(state, key),
         Some(FooterClick::Nothing) | None => {}
@@ -101,7 +103,7 @@ fn point_at_overlay(state: &mut State, event: Pointer) {
 
 fn point_at_tabs(state: &mut State, at: Position) {
     let on = |(_, label, x): &(_, String, u16)| (*x..*x + label.len() as u16).contains(&at.x);
-    if let Some((tab, ..)) = view::tabs(&state.cx).find(on) {
+    if let Some((tab, ..)) = tabs(&state.cx).find(on) {
         scope::show_screen(state, tab);
     }
 }

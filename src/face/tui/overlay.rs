@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::prelude::*;
+use super::regions::regions_of;
 use super::screen::TabScreen;
-use super::view::regions_of;
 use super::widgets::field::TextField;
 use crate::desk::files::{FileEntry, folder_of, listing, within};
 use base::offer::{Completion, Offer, complete_word};

@@ -159,51 +159,16 @@ fn action(state: &State, tab: Tab, bound: &BoundAction) -> Find {
     }
 }
 
-/// Reason why an action of a screen is not possible now.
+/// Reason why an action is not possible now; screens know that of theirs.
 fn why_not(state: &State, tab: Tab, bound: &BoundAction) -> Option<&'static str> {
-    let (id, has_content) = (bound.row.id, state.screen(tab).has_content());
-    let is_possible = match bound.action {
+    let screen = state.screen(tab);
+    match bound.action {
         // a filter or an order, which the screen itself does not count
-        Action::On(..) if id == "undo" && state.cx.history.is_used => true,
-        // opens the map, too; as a hint of the footer it is for a map that is open
-        Action::On(Tab::Compare, _) if id == "value" => has_content,
-        Action::On(tab, at) => state.screen(tab).is_possible(at),
-        Action::Export => has_content,
-        _ => true,
-    };
-    // a screen that was not shown yet may not know
-    let is_unseen = tab != state.cx.tab && matches!(tab, Tab::Experiments | Tab::Pareto | Tab::Compare);
-    if is_unseen && id != "undo" {
-        return None;
+        Action::On(..) if bound.row.id == "undo" && state.cx.history.is_used => None,
+        Action::On(_, at) => screen.why_impossible(at, &state.cx),
+        Action::Export if !screen.has_content() => Some(screen.nothing_to_export()),
+        _ => None,
     }
-    let has_runs = || state.cx.stored.as_ref().is_some_and(|stored| !stored.records.is_empty());
-    (!is_possible).then(|| match (tab, id) {
-        (_, "undo") => "nothing to undo",
-        (Tab::Timeline, "what-if-traced") if has_content => "no all-reduce to rewire",
-        (Tab::Timeline, _) => "no trace is open",
-        (_, "export") => "nothing to export yet",
-        (Tab::Experiments, "add-value") => "only on an axis",
-        (Tab::Experiments, "remove") => "only on an axis or setting",
-        (Tab::Experiments, "grid") if state.experiments.editing => "in the grid already",
-        (Tab::Experiments, "back") => "only in the grid",
-        (Tab::Experiments, "grid" | "add-axis") if has_content => "the file is broken",
-        (Tab::Experiments, _) => "no experiment is selected",
-        (Tab::Live, "open-cell") => "no run of this cell yet",
-        (Tab::Live, "retry-failed") => "nothing failed",
-        (Tab::Live, "result") => "no result yet",
-        (Tab::Live, "log-up" | "log-down") => "nothing to scroll",
-        (Tab::Live, "queue" | "earlier" | "later" | "remove") => "no sweep is queued",
-        (Tab::Live, _) => "no sweep is running",
-        (Tab::WhatIf, "launch-gaps") => "no launch-bound trace",
-        (Tab::WhatIf, "strip") => "no room for the strip",
-        (Tab::WhatIf, "reset") => "the slider is unchanged",
-        (Tab::WhatIf, _) => "no slider changed",
-        (Tab::Compare, "sort-next") if has_content => "a map has no order",
-        (Tab::Compare, "slice") if has_content => "only on the map",
-        (Tab::Compare, "open") if has_content => "no timeline of this pair",
-        _ if has_runs() => "no run is shown",
-        _ => "no run is stored yet",
-    })
 }
 
 /// Actions of other screens, without those that this screen has under the same name.

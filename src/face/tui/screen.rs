@@ -26,13 +26,14 @@ pub trait Acts: TabScreen {
 
     fn act(&mut self, act: Self::Act, cx: &mut Context);
 
-    /// True if the act is currently possible; others are hidden from the footer.
-    fn can(&self, _act: Self::Act) -> bool {
-        true
+    /// Reason why the act is not possible now, for the palette; the footer hides such acts. `None` if it is possible, or
+    /// unknown because another screen is shown.
+    fn why_not(&self, _act: Self::Act, _cx: &Context) -> Option<&'static str> {
+        None
     }
 
     /// Footer words of the act in the current state, if they differ from those of its binding.
-    fn hint(&self, _act: Self::Act, _cx: &Context) -> Option<&'static str> {
+    fn hint(&self, _act: Self::Act, _cx: &Context) -> Option<HintWords> {
         None
     }
 }
@@ -51,9 +52,9 @@ pub trait AnyScreen {
     /// Performs the binding at this index of the screen's table.
     fn perform(&mut self, at: usize, cx: &mut Context);
 
-    fn is_possible(&self, at: usize) -> bool;
+    fn why_impossible(&self, at: usize, cx: &Context) -> Option<&'static str>;
 
-    fn own_hint(&self, at: usize, cx: &Context) -> Option<&'static str>;
+    fn own_hint(&self, at: usize, cx: &Context) -> Option<HintWords>;
 
     fn remember(&self) -> Option<Value>;
 
@@ -67,11 +68,11 @@ impl<S: Acts + PersistentScreen> AnyScreen for S {
         }
     }
 
-    fn is_possible(&self, at: usize) -> bool {
-        S::Act::BINDINGS.get(at).is_some_and(|binding| self.can(binding.act))
+    fn why_impossible(&self, at: usize, cx: &Context) -> Option<&'static str> {
+        S::Act::BINDINGS.get(at).and_then(|binding| self.why_not(binding.act, cx))
     }
 
-    fn own_hint(&self, at: usize, cx: &Context) -> Option<&'static str> {
+    fn own_hint(&self, at: usize, cx: &Context) -> Option<HintWords> {
         S::Act::BINDINGS.get(at).and_then(|binding| self.hint(binding.act, cx))
     }
 
@@ -110,6 +111,11 @@ pub trait Screen: AnyScreen {
     /// False if the screen shows nothing that a file could hold.
     fn has_content(&self) -> bool {
         true
+    }
+
+    /// Reason why a screen without content exports nothing.
+    fn nothing_to_export(&self) -> &'static str {
+        "nothing to export yet"
     }
 
     /// Edits that the acts `undo` and `redo` of the screen take back and repeat. `None` if the session's history leaves
@@ -281,6 +287,9 @@ pub struct ScreenSelection {
     pub figure: Subject,
 }
 
+/// Reason why an act `undo` is not possible.
+pub const NOTHING_TO_UNDO: &str = "nothing to undo";
+
 /// Message when no command line shows the same view.
 pub const NO_COMMAND: &str = "nothing is shown here that a command could show";
 
@@ -367,9 +376,9 @@ pub fn binding_rows<S: Acts>() -> Vec<BindingRow> {
     S::Act::BINDINGS.iter().map(|binding| binding.row).collect()
 }
 
-/// Generates the types from a list of `module::Type => "title"` in digit order.
+/// Generates the types from a list of `module::Type => "title", "title in a narrow window"` in digit order.
 macro_rules! screens {
-    ($($module:ident::$type:ident => $title:literal,)*) => {
+    ($($module:ident::$type:ident => $title:literal, $short_title:literal;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Tab {
             $(#[doc = $title] $type,)*
@@ -387,6 +396,12 @@ macro_rules! screens {
             pub fn title(self) -> &'static str {
                 match self {
                     $(Self::$type => $title,)*
+                }
+            }
+
+            pub fn short_title(self) -> &'static str {
+                match self {
+                    $(Self::$type => $short_title,)*
                 }
             }
 

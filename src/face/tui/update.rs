@@ -13,11 +13,12 @@ use super::help::Help;
 use super::key::Key;
 use super::keymap::Action;
 use super::prelude::*;
+use super::regions::regions_of;
 use super::task::{BackgroundTask, TaskAnswer};
 use super::texts::TextView;
 use super::widgets::field::first_line;
 use super::{
-    conversions, figures, format, history, mouse, overlay, palette, scope, trace_picker, trainings, view,
+    conversions, figures, format, history, mouse, overlay, palette, scope, trace_picker, trainings,
 };
 use lab::store;
 use lab::sweep::{Experiment, SweepSelection};
@@ -68,7 +69,7 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Key(key) if key.kind == KeyEventKind::Release => return Vec::new(),
         Message::Key(key) => press(state, key),
         // the window is too small to show a target
-        Message::Mouse(_) | Message::Paste(_) if view::regions_of(state.cx.size).is_none() => {}
+        Message::Mouse(_) | Message::Paste(_) if regions_of(state.cx.size).is_none() => {}
         Message::Mouse(event) => mouse::handle(state, event),
         Message::Paste(text) => paste(state, &text),
         Message::Terminate => leave(state),
@@ -137,7 +138,7 @@ pub fn press(state: &mut State, key: KeyEvent) {
     if ctrl_c {
         return act(state, Action::Quit);
     }
-    if view::regions_of(state.cx.size).is_none() {
+    if regions_of(state.cx.size).is_none() {
         // nothing is visible, so no other key is handled
         if state.cx.keys.lookup(state.cx.tab, &key) == Some(Action::Quit) {
             act(state, Action::Quit);

@@ -9,11 +9,11 @@ pub mod timeline;
 pub mod whatif;
 
 super::screen::screens! {
-    experiments::Experiments => "experiments",
-    live::Live => "live",
-    runs::Runs => "runs",
-    timeline::Timeline => "timeline",
-    pareto::Pareto => "pareto",
-    compare::Compare => "compare",
-    whatif::WhatIf => "what-if",
+    experiments::Experiments => "experiments", "exp";
+    live::Live => "live", "live";
+    runs::Runs => "runs", "runs";
+    timeline::Timeline => "timeline", "time";
+    pareto::Pareto => "pareto", "par";
+    compare::Compare => "compare", "comp";
+    whatif::WhatIf => "what-if", "what";
 }

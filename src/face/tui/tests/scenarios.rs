@@ -9,7 +9,7 @@ use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 use super::fixtures::{Driver, ended, record, spec, trace};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::help::{Help, help_groups};
-use crate::face::tui::keymap::{Action, BoundAction, Keymap};
+use crate::face::tui::keymap::{Action, BoundAction, HintWords, Keymap};
 use crate::face::tui::palette;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screens::live::state::CellState;
@@ -161,12 +161,16 @@ fn the_footer_has_the_main_keys_of_help_that_can_be_pressed_now() {
             let Some(hint) = bound.row.hint else { continue };
             assert!(is_in_help(bound, screen), "{} is not in the help of {screen:?}", bound.row.name);
             let is_possible = match bound.action {
-                Action::On(tab, at) => driver.state.screen(tab).is_possible(at),
+                Action::On(tab, at) => {
+                    let (screen, cx) = (driver.state.screen(tab), &driver.state.cx);
+                    screen.why_impossible(at, cx).is_none()
+                        && screen.own_hint(at, cx) != Some(HintWords::HIDDEN)
+                }
                 Action::Export => driver.state.screen(screen).has_content(),
                 _ => true,
             };
-            let shown = footer.contains(&format!("{} {hint}", bound.keys[0].label()));
-            assert_eq!(shown, is_possible, "{screen:?}: {hint} in {footer}");
+            let shown = footer.contains(&format!("{} {}", bound.keys[0].label(), hint.whole));
+            assert_eq!(shown, is_possible, "{screen:?}: {} in {footer}", hint.whole);
         }
     }
 }

@@ -66,10 +66,47 @@ pub fn leading_clauses<'a>(text: &'a str, room: usize, ends: &[&str]) -> Option<
     clauses.max_by_key(|clause| clause.len())
 }
 
+/// Like [`leading_clauses`], with an ellipsis in place of what does not fit.
+pub fn elided_clauses(text: &str, room: usize, ends: &[&str]) -> Option<String> {
+    if text.width() <= room {
+        return Some(text.to_owned());
+    }
+    let kept = leading_clauses(text, room.saturating_sub(" …".width()), ends)?;
+    Some(format!("{kept} …"))
+}
+
+/// Like [`leading_clauses`], for `most` rows of this many columns.
+pub fn clauses_in_rows<'a>(
+    text: &'a str,
+    (columns, most): (usize, usize),
+    ends: &[&str],
+) -> Option<&'a str> {
+    let mut room = text.width();
+    loop {
+        let kept = leading_clauses(text, room, ends).filter(|kept| !kept.is_empty())?;
+        if wrap(kept, columns).len() <= most {
+            return Some(kept);
+        }
+        room = kept.width().checked_sub(1)?;
+    }
+}
+
 /// First text that fits, the last if none does.
 pub fn first_fitting(texts: &[String], room: u16) -> &str {
     let fits = |text: &&String| text.width() <= room.into();
     texts.iter().find(fits).or(texts.last()).map_or("", String::as_str)
+}
+
+/// Joins the clauses that fit, up to the first one that does not.
+pub fn join_fitting(clauses: &[String], room: u16) -> String {
+    let mut text = clauses.first().cloned().unwrap_or_default();
+    for clause in clauses.iter().skip(1) {
+        if text.width() + clause.width() > room.into() {
+            break;
+        }
+        text += clause;
+    }
+    text
 }
 
 /// Rows of a headline, at most `most`; too long a text loses the remark in brackets at its end, then its last words.

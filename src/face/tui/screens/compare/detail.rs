@@ -5,6 +5,7 @@ use super::compared::side_names;
 use super::draw::{p, shared_decimals};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableColumn};
+use crate::face::tui::widgets::wrap::elided_clauses;
 use ::table::{Link, Provenance, Spec};
 use base::text::without_middle;
 use study::analysis::{Axis, CONTENTION, Comparison, LEAST_DIFFERENCE, PairVerdict, Side, rest_name};
@@ -211,8 +212,12 @@ impl ResultLine {
         let whole: String = self.clauses.iter().map(|clause| format!("; {clause}")).collect();
         let width = usize::from(area.width);
         let room = width.saturating_sub(used);
+        // the notes have all clauses
+        let elided = |clauses: &str, room| {
+            elided_clauses(clauses, room, &["; "]).unwrap_or_else(|| " …".to_owned())
+        };
         let (clauses, second) = match area.height {
-            ..2 => (fitting_clauses(&whole, room), ""),
+            ..2 => (elided(&whole, room), ""),
             // the second row has the clauses that do not fit into the first
             _ => {
                 let first = leading_clauses(&whole, room.saturating_sub(1), &["; "]).unwrap_or_default();
@@ -223,7 +228,7 @@ impl ResultLine {
                 )
             }
         };
-        line(buf, area, 1, &[(&fitting_clauses(second, width), theme.style(Role::Dim))]);
+        line(buf, area, 1, &[(&elided(second, width), theme.style(Role::Dim))]);
         let (text, title) = (theme.style(Role::Text), theme.style(Role::Title));
         let pieces: [(&str, Style); 4] = [
             (self.measure, text),
@@ -233,15 +238,6 @@ impl ResultLine {
         ];
         line(buf, area, 0, &pieces);
     }
-}
-
-/// Clauses that fit into this many columns; [`PairDetails::notes`] have all of them.
-fn fitting_clauses(clauses: &str, room: usize) -> String {
-    if clauses.width() <= room {
-        return clauses.to_owned();
-    }
-    let kept = leading_clauses(clauses, room.saturating_sub(" …".width()), &["; "]);
-    format!("{} …", kept.unwrap_or_default())
 }
 
 fn verdict_words(pair: &Comparison) -> String {

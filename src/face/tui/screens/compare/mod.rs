@@ -26,13 +26,13 @@ use study::analysis::{Axis, AxisCount, Comparison, HeatValue, Pivot, pivot_table
 use table::render::Sourced;
 
 acts! {
-    Open: "open", "Enter b", "open both timelines: the pair's run over its baseline, for runs with a trace", Some("timelines"), "beside diff";
+    Open: "open", "Enter b", "open both timelines: the pair's run over its baseline, for runs with a trace", Some("timelines") => "open", "beside diff";
     Map: "map", "t", "next view: summary, list of pairs, map over TP and batch (or the settings that vary)", Some("view"), "heatmap table grid";
     PickSlice: "slice", "c", "map: choose the slice: the value, and the settings besides rows and columns", Some("slice"), "fixed";
     NextValue: "value", "v", "map; again: ratio, exposed communication, gap closed", Some("value");
     PickAxis: "axis", "a", "choose the axis to compare by", Some("axis"), "by architecture tp batch p2p";
     PickBaseline: "baseline", "B", "choose the baseline", Some("baseline"), "reference standard";
-    Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter"), "search narrow query";
+    Filter: "filter", "/", "filter: words, tp:4,8 arch:ladder, tpot<5, -word", Some("filter") => "find", "search narrow query";
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     PickOrder: "sort-by", "O", "choose the column to sort by", None, "order";
@@ -51,16 +51,24 @@ acts! {
 impl Acts for Compare {
     type Act = Act;
 
-    /// Without pairs on any axis, nothing is possible; after an error, another comparison. A map has no order, and tables
-    /// have no slices.
-    fn can(&self, act: Act) -> bool {
-        match (&self.compared, act) {
-            (Some(Err(_)), _) => matches!(act, Act::NextAxis | Act::PreviousAxis),
-            (_, Act::SortNext) if self.map.is_some() => false,
-            (_, Act::PickSlice | Act::NextValue) if self.map.is_none() => false,
-            (_, Act::Open) => !self.traced_runs().is_empty(),
-            _ => self.has_content(),
+    fn why_not(&self, act: Act, cx: &Context) -> Option<&'static str> {
+        match act {
+            Act::Undo => (!self.has_content()).then_some(NOTHING_TO_UNDO),
+            // pairs are only compared while the screen is shown
+            _ if cx.tab != Tab::Compare => None,
+            // after an error, another axis is possible
+            Act::NextAxis | Act::PreviousAxis if matches!(self.compared, Some(Err(_))) => None,
+            _ if !self.has_content() => Some(cx.why_no_run()),
+            Act::SortNext if self.map.is_some() => Some("a map has no order"),
+            Act::PickSlice if self.map.is_none() => Some("only on the map"),
+            Act::Open if self.traced_runs().is_empty() => Some("no timeline of this pair"),
+            _ => None,
         }
+    }
+
+    fn hint(&self, act: Act, _cx: &Context) -> Option<HintWords> {
+        // it opens a map, too, but is hinted at only on one
+        (act == Act::NextValue && self.map.is_none()).then_some(HintWords::HIDDEN)
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
@@ -143,7 +151,7 @@ impl Acts for Compare {
                 self.arrange();
             }
             // the session's history undoes arrangements
-            Act::Undo => cx.inform("nothing to undo"),
+            Act::Undo => cx.inform(NOTHING_TO_UNDO),
             Act::Redo => cx.inform("nothing to redo"),
             Act::Mark => self.toggle_mark(),
             Act::Flags => (self.flags, self.first_flag) = (!self.flags, 0),

@@ -19,6 +19,7 @@ use crate::face::tui::format::unable_word;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::result_card::{card_lines, more_keys, result_lines};
+use crate::face::tui::widgets::wrap::clauses_in_rows;
 use base::text::duration;
 use lab::sweep::forecast::Forecast;
 use study::answer::{Answer, CardLine};
@@ -254,7 +255,7 @@ fn low_lines(line: CardLine, text: &str, width: usize, most: usize) -> Vec<(Stri
     // the mark of a line takes two columns
     let is_marked = matches!(line, CardLine::Noise | CardLine::Bullet);
     let columns = if is_marked { width.saturating_sub(2) } else { width };
-    if let Some(kept) = fitting_clauses(text, (columns, most), &["; ", ", "]).filter(is_enough) {
+    if let Some(kept) = clauses_in_rows(text, (columns, most), &["; ", ", "]).filter(is_enough) {
         return card_lines([(line, kept)], width);
     }
     let words = match line {
@@ -262,22 +263,6 @@ fn low_lines(line: CardLine, text: &str, width: usize, most: usize) -> Vec<(Stri
         CardLine::Basis(_) | CardLine::Bullet => String::new(),
     };
     card_lines([(line, words.as_str())], width)
-}
-
-/// First clauses of a text that fit into rows: columns and number of rows; `None` if not even the first clause does.
-fn fitting_clauses<'a>(
-    text: &'a str,
-    (columns, most): (usize, usize),
-    ends: &[&str],
-) -> Option<&'a str> {
-    let mut room = text.width();
-    loop {
-        let kept = leading_clauses(text, room, ends).filter(|kept| !kept.is_empty())?;
-        if wrap(kept, columns).len() <= most {
-            return Some(kept);
-        }
-        room = kept.width().checked_sub(1)?;
-    }
 }
 
 /// Rows of a grid from which the axes have a heading; in fewer, they come first.
@@ -562,7 +547,7 @@ fn forecast_lines(
     let mut lines = Vec::new();
     for (text, style) in forecast_texts(cx, draft, entry) {
         let rows = (width, most.saturating_sub(lines.len()));
-        let kept = fitting_clauses(&text, rows, &["; ", ": ", ", ", " ("]).unwrap_or(&text);
+        let kept = clauses_in_rows(&text, rows, &["; ", ": ", ", ", " ("]).unwrap_or(&text);
         lines.extend(wrap(kept, width).into_iter().map(|text| (text, style)));
     }
     lines

@@ -38,9 +38,9 @@ acts! {
     Choose: "choose", "Enter", "run (asks first if long); in the grid: edit", None;
     Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
     Left: "back", "Left h", "previous value; on a name: back to the list", Some("back");
-    AddValue: "add-value", "a", "add values to the axis", Some("add value");
-    AddAxis: "add-axis", "A", "add an axis: option, NCCL variable, profile value", Some("add axis"), "option parameter environment nccl";
-    Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove"), "delete rm";
+    AddValue: "add-value", "a", "add values to the axis", Some("add value") => "add";
+    AddAxis: "add-axis", "A", "add an axis: option, NCCL variable, profile value", Some("add axis") => "axis", "option parameter environment nccl";
+    Remove: "remove", "D Delete", "remove the value; on a name: the axis or setting", Some("remove") => "del", "delete rm";
     MoveLeft: "move-left", "<", "move the value to the left", None;
     MoveRight: "move-right", ">", "move the value to the right", None;
     Undo: "undo", "u", "undo the last edit", Some("undo"), "revert back";
@@ -54,28 +54,35 @@ acts! {
 impl Acts for Experiments {
     type Act = Act;
 
-    fn can(&self, act: Act) -> bool {
+    fn why_not(&self, act: Act, cx: &Context) -> Option<&'static str> {
         let draft = self.draft().filter(|draft| draft.broken.is_none());
-        let row = draft.and_then(Draft::row);
-        match act {
-            Act::Undo => draft.is_some_and(|draft| draft.revisions.can_undo()),
-            Act::Left => self.editing,
+        let kind = draft.and_then(Draft::row).map(|row| row.kind);
+        let (is_possible, why_not) = match act {
+            Act::Undo => (draft.is_some_and(|draft| draft.revisions.can_undo()), NOTHING_TO_UNDO),
+            // the files are only read while the screen is shown
+            _ if cx.tab != Tab::Experiments => return None,
+            Act::Left => (self.editing, "only in the grid"),
             // until the files are read, any key is kept for later
-            _ if self.entries.is_none() => true,
-            Act::AddValue => row.is_some_and(|row| row.kind == RowKind::Axis),
-            Act::Remove => row.is_some_and(|row| row.kind != RowKind::Default),
-            Act::Right => draft.is_some() && !self.editing,
-            Act::AddAxis => draft.is_some(),
-            _ => self.selected().is_some(),
-        }
+            _ if self.entries.is_none() => return None,
+            Act::AddValue => (kind == Some(RowKind::Axis), "only on an axis"),
+            Act::Remove => {
+                (kind.is_some_and(|kind| kind != RowKind::Default), "only on an axis or setting")
+            }
+            Act::Right if self.editing => (false, "in the grid already"),
+            Act::Right | Act::AddAxis if self.selected().is_some() => {
+                (draft.is_some(), "the file is broken")
+            }
+            _ => (self.selected().is_some(), NOTHING_SELECTED),
+        };
+        (!is_possible).then_some(why_not)
     }
 
-    fn hint(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+    fn hint(&self, act: Act, _cx: &Context) -> Option<HintWords> {
         let draft = self.draft().filter(|_| self.editing && act == Act::Choose)?;
-        Some(match (draft.row()?.kind, draft.column) {
+        Some(HintWords::new(match (draft.row()?.kind, draft.column) {
             (RowKind::Axis, 0) => "edit list",
             _ => "edit value",
-        })
+        }))
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {

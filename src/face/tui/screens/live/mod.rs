@@ -42,13 +42,13 @@ const HAND_OVER_MS: u64 = 500;
 const RECORDS_A_MS: usize = 20;
 
 acts! {
-    OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline");
+    OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline") => "time";
     Pause: "pause", "p", "pause after the current run, or resume", Some("pause"), "resume stop";
-    CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell"), "stop abort kill";
-    CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all"), "stop abort kill";
+    CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell") => "cancel", "stop abort kill";
+    CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all") => "stop", "stop abort kill";
     RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume"), "rerun repeat restart continue";
     Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
-    Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow");
+    Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow") => "track";
     LogUp: "log-up", "[", "scroll the result or the log up", None;
     LogDown: "log-down", "]", "scroll the result or the log down", None;
     Result: "result", "a", "show the result, or the selected cell", Some("result"), "answer outcome";
@@ -93,7 +93,7 @@ impl Acts for Live {
             Act::Follow if running => self.toggle_follow(cx),
             Act::CancelAll | Act::CancelCell | Act::Pause | Act::Follow => cx.inform("nothing runs"),
             Act::RetryFailed => self.retry(cx),
-            Act::Result if self.can(act) => self.show_cell = !self.show_cell,
+            Act::Result if self.why_not(act, cx).is_none() => self.show_cell = !self.show_cell,
             Act::Result if self.cells.is_empty() => {
                 cx.inform("this result is stored: no sweep ran since the start")
             }
@@ -103,7 +103,7 @@ impl Acts for Live {
                     "no result before the sweep has ended; earlier results: screen {screen}"
                 ));
             }
-            Act::Details if self.can(act) => {
+            Act::Details if self.why_not(act, cx).is_none() => {
                 self.show_details = !self.show_details;
                 self.result_scroll = 0;
             }
@@ -143,28 +143,36 @@ impl Acts for Live {
         }
     }
 
-    fn can(&self, act: Act) -> bool {
-        let running = self.is_running();
-        match act {
-            Act::OpenCell => self.selected().is_some_and(|cell| cell.record.is_some()),
-            Act::Pause => running || !self.queue.is_empty(),
-            Act::CancelCell | Act::CancelAll | Act::Follow => running,
-            Act::RetryFailed => self.was_interrupted() || self.has_failures(),
-            Act::LogUp | Act::LogDown => self.selected().is_some() || self.shows_answer(),
-            Act::Result => self.answers.is_some() && !self.cells.is_empty(),
-            Act::Details => self.shows_answer(),
-            Act::Queue | Act::Earlier | Act::Later | Act::Remove => !self.queue.is_empty(),
-        }
+    fn why_not(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+        let (running, queued) = (self.is_running(), !self.queue.is_empty());
+        let has_record = || self.selected().is_some_and(|cell| cell.record.is_some());
+        let has_result = || self.answers.is_some() && !self.cells.is_empty();
+        let (is_possible, why_not) = match act {
+            Act::OpenCell => (has_record(), "no run of this cell yet"),
+            Act::Pause => (running || queued, "no sweep is running"),
+            Act::CancelCell | Act::CancelAll | Act::Follow => (running, "no sweep is running"),
+            Act::RetryFailed => (self.was_interrupted() || self.has_failures(), "nothing failed"),
+            Act::LogUp | Act::LogDown => {
+                (self.selected().is_some() || self.shows_answer(), "nothing to scroll")
+            }
+            Act::Result => (has_result(), "no result yet"),
+            Act::Details => (self.shows_answer(), "no sweep is running"),
+            Act::Queue | Act::Earlier | Act::Later | Act::Remove => (queued, "no sweep is queued"),
+        };
+        (!is_possible).then_some(why_not)
     }
 
-    fn hint(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+    fn hint(&self, act: Act, _cx: &Context) -> Option<HintWords> {
+        let words = |words| Some(HintWords::new(words));
         match act {
-            Act::Pause if !self.is_running() => Some("start queue"),
-            Act::Pause if self.pause != Pause::No => Some("resume"),
+            Act::Pause if !self.is_running() => words("start queue"),
+            Act::Pause if self.pause != Pause::No => words("resume"),
             // only one hint may say resume: a paused sweep has that of the pause key
-            Act::RetryFailed if !self.was_interrupted() => Some("retry failed"),
-            Act::Queue if self.in_queue => Some("back to cells"),
-            Act::Result if self.shows_answer() => Some("back to cell"),
+            Act::RetryFailed if !self.was_interrupted() => {
+                Some(HintWords::new("retry failed").shortened("retry"))
+            }
+            Act::Queue if self.in_queue => words("back to cells"),
+            Act::Result if self.shows_answer() => words("back to cell"),
             _ => None,
         }
     }

@@ -28,7 +28,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
     if area.height == 1 {
         let row = folded_notes(buf, cut_left(area, 1).1, &notes(pareto, cx), cx);
         let short = point_text.short(pareto, point);
-        return line(buf, row, 0, &[(fitting_clauses(&short, row.width), title)]);
+        return line(buf, row, 0, &[(row_clauses(&short, row.width), title)]);
     }
     line(
         buf,
@@ -51,7 +51,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
         }
         if let Some((text, role)) = rows.get(usize::from(row) - 1) {
             let style = theme.style(*role);
-            line(buf, place, 0, &[(" ", style), (fitting_clauses(text, place.width), style)]);
+            line(buf, place, 0, &[(" ", style), (row_clauses(text, place.width), style)]);
         }
     }
 }
@@ -60,7 +60,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
 const NARROW: u16 = 100;
 
 /// Cuts a row of text after its last clause that fits; without one it stays whole.
-fn fitting_clauses(text: &str, width: u16) -> &str {
+fn row_clauses(text: &str, width: u16) -> &str {
     let ends = [", ", "; ", ": ", " (", " at "];
     leading_clauses(text, usize::from(width).saturating_sub(1), &ends).unwrap_or(text)
 }
@@ -129,7 +129,7 @@ impl PointText {
     /// Clauses of `more` that the first row has room for.
     fn fitting_more(&self, width: u16) -> &str {
         let room = self.room(width);
-        let clauses = fitting_clauses(&self.more, room);
+        let clauses = row_clauses(&self.more, room);
         if clauses.width() < room.into() { clauses } else { "" }
     }
 
@@ -262,7 +262,7 @@ pub fn headline(pareto: &Pareto, cx: &Context, width: u16) -> String {
         true => format!("{}; {text}", apart(cx)),
         false => text,
     };
-    let rows = headline_rows(fitting_clauses(&text, width.saturating_sub(1)), width, 1);
+    let rows = headline_rows(row_clauses(&text, width.saturating_sub(1)), width, 1);
     rows.into_iter().next().unwrap_or_default()
 }
 

@@ -36,7 +36,7 @@ use table::render::Sourced;
 use table::{Provenance, Record, Spec};
 
 acts! {
-    Open: "open", "Enter", "open the point's timeline, or its run's details if it has none", Some("timeline");
+    Open: "open", "Enter", "open the point's timeline, or its run's details if it has none", Some("timeline") => "time";
     Left: "left", "Left h", "nearest point to the left", None;
     Right: "right", "Right l", "nearest point to the right", None;
     Up: "up", "Up k", "nearest point above", None;
@@ -49,9 +49,9 @@ acts! {
     CycleY: "cycle-y", "A", "y axis: tokens/s/GPU, tokens/s, quality", None, "throughput";
     CycleP2p: "cycle-p2p", "p", "show P2P on, off, or both", Some("P2P");
     Group: "choose-group", "g", "choose a group: model, workload, hardware, provenance", Some("group");
-    Filter: "filter", "/", "filter: words, tp:8, arch:ladder, batch>=16", Some("filter"), "search narrow query";
+    Filter: "filter", "/", "filter: words, tp:8, arch:ladder, batch>=16", Some("filter") => "find", "search narrow query";
     Legend: "legend", "L", "legend: show or hide architectures and P2P settings", Some("legend"), "colors colours series";
-    Published: "published", "D", "show or hide published points (arXiv 2501.06589)", Some("published"), "paper arxiv literature";
+    Published: "published", "D", "show or hide published points (arXiv 2501.06589)", Some("published") => "paper", "paper arxiv literature";
     Errors: "published-errors", "v", "validation: table of published and simulated values with their errors", Some("errors");
     OverlayFile: "overlay", "B", "overlay points from a CSV file", None, "csv import own";
     Table: "table", "T", "table of all series within the limit", Some("table"), "numbers csv";
@@ -68,14 +68,18 @@ acts! {
 impl Acts for Pareto {
     type Act = Act;
 
-    /// Without points, nothing is possible.
-    fn can(&self, act: Act) -> bool {
-        self.has_content() && (act != Act::Undo || self.zoom.edits() > 0)
+    fn why_not(&self, act: Act, cx: &Context) -> Option<&'static str> {
+        match act {
+            Act::Undo => (!self.has_content() || self.zoom.edits() == 0).then_some(NOTHING_TO_UNDO),
+            // the points are only computed while the screen is shown
+            _ if cx.tab != Tab::Pareto || self.has_content() => None,
+            _ => Some(cx.why_no_run()),
+        }
     }
 
-    fn hint(&self, act: Act, cx: &Context) -> Option<&'static str> {
+    fn hint(&self, act: Act, cx: &Context) -> Option<HintWords> {
         let is_bare = act == Act::Open && self.no_timeline(cx.stored.as_ref()).is_some();
-        is_bare.then_some("details")
+        is_bare.then_some(HintWords::new("details").shortened("info"))
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
@@ -144,7 +148,7 @@ impl Acts for Pareto {
             Act::FitAll => self.zoom.to(None),
             Act::Undo => {
                 if !self.zoom.undo() {
-                    cx.inform("nothing to undo");
+                    cx.inform(NOTHING_TO_UNDO);
                 }
             }
             Act::Redo => {

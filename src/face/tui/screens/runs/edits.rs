@@ -54,7 +54,7 @@ impl Runs {
     pub(super) fn undo(&mut self, cx: &mut Context) {
         let Some(done) = self.done.pop() else {
             if cx.history.is_used {
-                return cx.inform("nothing to undo");
+                return cx.inform(NOTHING_TO_UNDO);
             }
             let text =
                 "Nothing was changed in this session. Restore the runs deleted last, in an earlier one?";

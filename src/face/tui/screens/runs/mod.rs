@@ -25,20 +25,20 @@ use study::analysis::RunTableColumn;
 use table::Record;
 
 acts! {
-    Open: "open", "Enter", "open the run's timeline, or its details if it has none", Some("timeline");
-    Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter"), "search narrow query";
+    Open: "open", "Enter", "open the run's timeline, or its details if it has none", Some("timeline") => "time";
+    Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter") => "find", "search narrow query";
     Mark: "mark", "Space", "mark or unmark the run", Some("mark"), "select tick unmark";
-    SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare"), "diff beside difference versus";
+    SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare") => "diff", "diff beside difference versus";
     SortNext: "sort-next", "s >", "sort by the next column", Some("sort"), "order";
     SortBy: "sort-by", "O", "choose the column to sort by, or the default order", Some("sort by"), "order";
-    Detail: "detail", "d", "show or hide the run's details", Some("details"), "info inspect";
+    Detail: "detail", "d", "show or hide the run's details", Some("details") => "info", "info inspect";
     Whole: "whole", "W", "show all details of the run", None;
     Tag: "tag", "t", "tag the marked runs, or the selected one", Some("tag"), "label";
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     SortAlso: "sort-also", "&", "choose another column that breaks ties of the order", None;
-    SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse");
+    SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse") => "rev";
     Group: "group", "g", "pool rounds by cell, or group by the sort column (on or off)", None;
-    Columns: "columns", "C", "choose and order columns", Some("columns"), "fields hide";
+    Columns: "columns", "C", "choose and order columns", Some("columns") => "cols", "fields hide";
     ScrollRight: "scroll-right", "Right l", "show columns further to the right", None;
     ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
     Note: "note", "T", "write a note on the marked runs, or the selected one", None, "comment annotate";
@@ -57,18 +57,22 @@ impl Acts for Runs {
     type Act = Act;
 
     /// Without runs, only the filter that hides them and the undo of a deletion are possible.
-    fn can(&self, act: Act) -> bool {
-        let filters = act == Act::Filter && self.filter.narrows();
-        if act == Act::Open {
-            return self.row().is_some();
-        }
-        self.count > 0 || filters || matches!(act, Act::Undo | Act::Redo)
+    fn why_not(&self, act: Act, cx: &Context) -> Option<&'static str> {
+        let is_possible = match act {
+            Act::Open => self.row().is_some(),
+            Act::Undo | Act::Redo => true,
+            Act::Filter if self.filter.narrows() => true,
+            _ => self.count > 0,
+        };
+        (!is_possible).then(|| cx.why_no_run())
     }
 
-    fn hint(&self, act: Act, cx: &Context) -> Option<&'static str> {
+    fn hint(&self, act: Act, cx: &Context) -> Option<HintWords> {
         match act {
-            Act::Open if self.selected_cell().is_some() => Some("rounds"),
-            Act::Open if self.no_timeline(cx.stored.as_ref()).is_some() => Some("details"),
+            Act::Open if self.selected_cell().is_some() => Some(HintWords::new("rounds")),
+            Act::Open if self.no_timeline(cx.stored.as_ref()).is_some() => {
+                Some(HintWords::new("details").shortened("info"))
+            }
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use super::state::go::{FORMS, JumpTarget};
 use super::state::panel::{OperationScope, Stretches, TimelinePanel, is_explained_by_exposed};
 use super::state::prediction::{Facts, PredictionTarget, Rewired};
 use super::state::{Timeline, TimelineView, TraceIndex, TraceLine};
-use super::{Act, ask, draw, files, info, lists, stretch};
+use super::{Act, NO_TRACE, ask, draw, files, info, lists, stretch};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
@@ -40,7 +40,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         return timeline.open_records(vec![record], Opening::Alone(None), cx);
     }
     let Some(view) = &mut timeline.view else {
-        cx.inform("no trace is open");
+        cx.inform(NO_TRACE);
         return;
     };
     if view.panes.len() < 2 && OF_PAIR.contains(&act) {
@@ -226,7 +226,7 @@ fn name(view: &TimelineView) -> Option<String> {
 
 /// Goes to a typed target; returns the reason if it cannot.
 fn go_to(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
-    let Some(view) = &mut timeline.view else { return Err("no trace is open".into()) };
+    let Some(view) = &mut timeline.view else { return Err(NO_TRACE.into()) };
     if view.go(JumpTarget::parse(text)?)? {
         ask::search(view, cx);
     }
@@ -236,7 +236,7 @@ fn go_to(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), St
 /// Shows a prediction below the trace: the trace rewired, or the run simulated on a machine. Returns the
 /// reason if it cannot.
 fn beneath(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
-    let view = timeline.view.as_ref().ok_or("no trace is open")?;
+    let view = timeline.view.as_ref().ok_or(NO_TRACE)?;
     let pane = &view.panes[0];
     let key = pane.step_key(view.time, view.focus == 0);
     if let Some(rewired) = Rewired::parse(text)? {
@@ -267,7 +267,7 @@ fn on_view(view: &mut TimelineView, act: Act) -> Result<(), String> {
         Act::StepPrevious => view.fit_neighbour(false),
         Act::FitAll => view.fit_all(),
         Act::ZoomSpan => view.zoom_span(),
-        Act::Undo => return done(view.undo(), "nothing to undo"),
+        Act::Undo => return done(view.undo(), NOTHING_TO_UNDO),
         Act::Redo => return done(view.redo(), "nothing to redo"),
         Act::Search => match view.operations() {
             Some(operations) => operations.filter.begin(),
@@ -373,7 +373,7 @@ fn look_up(view: &mut TimelineView) -> Result<(), String> {
 /// the user, without a question.
 pub fn what_if(timeline: &Timeline, asked: bool, cx: &mut Context) {
     let Some(view) = &timeline.view else {
-        return cx.inform("no trace is open");
+        return cx.inform(NO_TRACE);
     };
     let architecture = |at: usize| {
         let spec = view.panes[at].index.trace.meta.spec.as_ref();

@@ -7,6 +7,7 @@ use super::state::{Pane, TimelineView, TraceIndex, TraceLine};
 use super::{Act, Timeline};
 use crate::face::tui::format::si;
 use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::wrap::elided_clauses;
 use base::text::fitting_name;
 use plan::{Lane, Quantity};
 use study::analysis::LaneTotal;
@@ -123,11 +124,7 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
 
 /// Text without trailing clauses that do not fit, so no number is cut; unchanged if the first does not fit.
 fn whole_clauses(words: &str, width: usize) -> String {
-    if words.width() <= width {
-        return words.to_owned();
-    }
-    let clauses = leading_clauses(words, width.saturating_sub(2), &[", ", "; ", ": "]);
-    clauses.map_or_else(|| words.to_owned(), |clauses| format!("{clauses} …"))
+    elided_clauses(words, width, &[", ", "; ", ": "]).unwrap_or_else(|| words.to_owned())
 }
 
 pub fn draw_search(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {

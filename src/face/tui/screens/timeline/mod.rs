@@ -19,13 +19,13 @@ use ratatui::layout::Rect;
 
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::keymap::{Action, acts};
+use crate::face::tui::regions::cut_left;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, OwnEdits, Screen, ScreenInput, ScreenNote,
-    ScreenStatus,
+    Acts, Command, Export, FileKind, Find, Hints, NO_COMMAND, NOTHING_TO_UNDO, OwnEdits, Screen,
+    ScreenInput, ScreenNote, ScreenStatus,
 };
 use crate::face::tui::update::page_rows;
-use crate::face::tui::view::cut_left;
 use crate::face::tui::widgets::field::FilterKeyEffect;
 pub use lists::{LEGEND_MARKS, in_theme};
 pub use state::Timeline;
@@ -33,18 +33,20 @@ use state::TimelineView;
 use state::panel::TimelinePanel;
 use study::analysis::NameRow;
 
+const NO_TRACE: &str = "no trace is open";
+
 acts! {
-    Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict"), "summary diagnosis why";
+    Verdict: "verdict", "V", "verdict: exposed communication, its cause, and the gain of each remedy", Some("verdict") => "why", "summary diagnosis why";
     Operations: "operations", "O", "operations by total time; again: switch between trace, step, selection, search", Some("ops"), "kernels gemm attention table";
     WhatIf: "what-if-traced", "w", "what-if: gain of ladder and others for the step under the cursor, with sliders", Some("what-if"), "predict simulate slider link";
-    Stretches: "exposed", "E", "longest exposed collectives in decode; again: in prefill, everything, the step, the selection", Some("exposed"), "communication collectives allreduce";
+    Stretches: "exposed", "E", "longest exposed collectives in decode; again: in prefill, everything, the step, the selection", Some("exposed") => "exp", "communication collectives allreduce";
     ZoomIn: "zoom-in", "+ =", "zoom in at the cursor", Some("zoom");
     ZoomOut: "zoom-out", "-", "zoom out at the cursor", None;
     ZoomSpan: "zoom-to-operation", "z", "zoom to the operation under the cursor", None;
     StepHere: "fit-step", "Z", "fit the step under the cursor; again: the next step", Some("step");
-    Search: "search", "/", "search operation names; in a table: filter it", Some("search"), "find filter";
+    Search: "search", "/", "search operation names; in a table: filter it", Some("search") => "find", "find filter";
     Legend: "legend", "L", "legend of marks and colours", Some("legend"), "colors colours key symbols";
-    GoTo: "go-to", "t", "go to a time, interval, step or operation", Some("go to"), "jump seek";
+    GoTo: "go-to", "t", "go to a time, interval, step or operation", Some("go to") => "go", "jump seek";
     SpanPrevious: "previous-operation", "Left", "previous operation in this lane", None;
     SpanNext: "next-operation", "Right", "next operation in this lane", None;
     StepNext: "next-step", "]", "fit the next decode step", None;
@@ -96,9 +98,13 @@ impl Acts for Timeline {
         act::act(self, act, cx);
     }
 
-    fn can(&self, act: Act) -> bool {
-        let Some(view) = &self.view else { return false };
-        act != Act::WhatIf || act::can_rewire(view)
+    fn why_not(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+        match (&self.view, act) {
+            (None, Act::Undo) => Some(NOTHING_TO_UNDO),
+            (None, _) => Some(NO_TRACE),
+            (Some(view), Act::WhatIf) if !act::can_rewire(view) => Some("no all-reduce to rewire"),
+            (Some(_), _) => None,
+        }
     }
 }
 
@@ -210,6 +216,10 @@ impl Screen for Timeline {
 
     fn has_content(&self) -> bool {
         self.view.is_some()
+    }
+
+    fn nothing_to_export(&self) -> &'static str {
+        NO_TRACE
     }
 
     fn command(&self) -> Result<Command, &'static str> {

@@ -2,11 +2,12 @@
 
 use super::Act;
 use super::layout::{WhatIfAreas, areas_of, tracks};
-use super::notes::{draw_notes, fitting, headline, notes, trust};
+use super::notes::{draw_notes, headline, notes, trust};
 use super::numbers::{bars, pins, pins_in_words};
 use super::plots::{draw_strip, frontier};
 use super::state::{Pin, StripView, WhatIf, letter};
 use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::wrap::join_fitting;
 use base::text::{latency, without_middle};
 use study::whatif::{ProfileValues, Slider, WhatIfVariant};
 
@@ -30,7 +31,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
         line(buf, fastest, 0, &[(&sentence, theme.style(Role::Title))]);
         let (clauses, is_warning) = trust(whatif, answer);
         let role = if is_warning { Role::Warn } else { Role::Dim };
-        line(buf, trusted, 0, &[(&fitting(&clauses, trusted.width), theme.style(role))]);
+        line(buf, trusted, 0, &[(&join_fitting(&clauses, trusted.width), theme.style(role))]);
     }
     match answer.cannot() {
         Some(why) => cannot(buf, areas.bars, &why, whatif, cx),

@@ -36,7 +36,7 @@ use table::{Backend, Provenance, Record};
 const PAUSE: Duration = Duration::from_millis(60);
 
 acts! {
-    More: "more", "Right l +", "move the slider up", Some("change");
+    More: "more", "Right l +", "move the slider up", Some("change") => "set";
     Less: "less", "Left h -", "move the slider down", None;
     MuchMore: "much-more", "shift-Right L", "move the slider up, coarsely", None;
     MuchLess: "much-less", "shift-Left H", "move the slider down, coarsely", None;
@@ -57,15 +57,19 @@ acts! {
 impl Acts for WhatIf {
     type Act = Act;
 
-    fn can(&self, act: Act) -> bool {
-        match act {
-            Act::ResetOne => self.slider().is_changed(&self.variant, &self.base),
-            Act::ResetAll => self.variant != self.base,
-            Act::Undo => self.can_undo(),
-            Act::Strip => !self.lacks_strip_rows,
-            Act::LaunchGaps => self.answer.as_ref().is_some_and(|answer| answer.launch_gaps.is_some()),
-            _ => true,
-        }
+    fn why_not(&self, act: Act, _cx: &Context) -> Option<&'static str> {
+        let has_gaps = || self.answer.as_ref().is_some_and(|answer| answer.launch_gaps.is_some());
+        let (is_possible, why_not) = match act {
+            Act::ResetOne => {
+                (self.slider().is_changed(&self.variant, &self.base), "the slider is unchanged")
+            }
+            Act::ResetAll => (self.variant != self.base, "no slider changed"),
+            Act::Undo => (self.can_undo(), NOTHING_TO_UNDO),
+            Act::Strip => (!self.lacks_strip_rows, "no room for the strip"),
+            Act::LaunchGaps => (has_gaps(), "no launch-bound trace"),
+            _ => return None,
+        };
+        (!is_possible).then_some(why_not)
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {
@@ -128,7 +132,7 @@ impl WhatIf {
             });
             format!("undone: {words}{kept}")
         });
-        cx.inform(undone.unwrap_or_else(|| "nothing to undo".into()));
+        cx.inform(undone.unwrap_or_else(|| NOTHING_TO_UNDO.into()));
     }
 
     fn redo(&mut self, cx: &mut Context) {

@@ -8,6 +8,7 @@ use super::draw::{base_text, header, is_estimated, stand_in, value_text};
 use super::layout::{NOTES, WhatIfAreas, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::wrap::join_fitting;
 use base::statistics::extent;
 use base::text::{counted, joined_with_and, latency};
 use plan::{Architecture, LayerSet};
@@ -74,18 +75,6 @@ fn clause_rows(text: &str, width: u16, most: usize) -> Vec<String> {
     }
 }
 
-/// Joins the clauses that fit, up to the first one that does not.
-pub fn fitting(clauses: &[String], room: u16) -> String {
-    let mut text = clauses.first().cloned().unwrap_or_default();
-    for clause in clauses.iter().skip(1) {
-        if text.width() + clause.width() > room.into() {
-            break;
-        }
-        text += clause;
-    }
-    text
-}
-
 /// Answer in one line, as many clauses as fit: the fastest architecture, or the launch gaps that hide its gain.
 pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context) -> String {
     if let Some((LaunchGaps { remedy, .. }, [alone, wired])) = answer.launches_hide_gains() {
@@ -95,7 +84,7 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
             format!("; {key} ({remedy}): {alone:.2}x"),
             format!("; with {wiring} {wired:.2}x"),
         ];
-        return fitting(&clauses, room);
+        return join_fitting(&clauses, room);
     }
     let fastest = answer.fastest();
     let labels: Vec<String> = fastest.rows.iter().map(|(row, _)| answer.label(row)).collect();
@@ -109,7 +98,7 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
     let [all, few] = [joined_with_and(others), few_of(others)]
         .map(|names| fastest_in_words(whatif, answer, &fastest, &names, room));
     let has_room = all.first().is_some_and(|clause| clause.width() <= room.into());
-    elsewhere + &fitting(if has_room { &all } else { &few }, room)
+    elsewhere + &join_fitting(if has_room { &all } else { &few }, room)
 }
 
 /// Clauses on the fastest architectures, which have these names: their speedup over `standard`, the band within which they tie,
@@ -418,8 +407,8 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     let room = areas.fastest.width.saturating_sub(1);
     let mut notes = Vec::new();
     let (clauses, _) = trust(whatif, answer);
-    let rows = [headline(whatif, answer, room, cx), fitting(&clauses, room)];
-    let whole = [headline(whatif, answer, u16::MAX, cx), fitting(&clauses, u16::MAX)];
+    let rows = [headline(whatif, answer, room, cx), join_fitting(&clauses, room)];
+    let whole = [headline(whatif, answer, u16::MAX, cx), join_fitting(&clauses, u16::MAX)];
     for (row, whole) in rows.into_iter().zip(whole).filter(|(_, whole)| !whole.is_empty()) {
         let is_cut = row != whole;
         notes.push(ScreenNote::new(whole, is_cut));
