@@ -54,5 +54,7 @@ pub use figure::{RunsPage, report_of_runs};
 pub use open::{OpenOptions, OpenedTrace, RunOrTrace, is_trace, open, open_run, trace_of};
 pub use predict::{FirstSteps, check_prediction, resimulate};
 pub use runner::Runner;
-pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};
+pub use select::{
+    DEFAULT_DIR, RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows,
+};
 pub use trace_machine::{ChosenMachine, MachineChoice, choose_machine, verdict_of};
