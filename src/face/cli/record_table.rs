@@ -1,48 +1,15 @@
-//! Records as rows: a narrow table for people, all numbers for CSV, and the contract's object for JSON; whole or streamed.
+//! Records as rows: a narrow table for people and all numbers for CSV; whole or streamed.
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::output::{self, OutputFormat};
+use super::output::{self, OutputFormat, without_samples};
 use crate::desk;
 use base::error::Result;
-use lab::store::{Annotation, Annotations};
+use lab::store::Annotations;
 use study::analysis::{RunTable, joined_labels, settings};
 use table::options::{OptionEntry, option};
 use table::render::{Shown, Table};
 use table::{Measure, Record, measure};
-
-/// Record with tags and note of its run.
-#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Annotated<'a> {
-    #[serde(flatten)]
-    record: &'a Record,
-    tags: Vec<&'a str>,
-    note: Option<&'a str>,
-}
-
-impl<'a> Annotated<'a> {
-    /// Combines a record with its annotation, if any.
-    pub fn new(record: &'a Record, annotation: Option<&'a Annotation>) -> Self {
-        let tags = annotation.map(|a| &a.tags).into_iter().flatten();
-        let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
-        Self { record, tags: tags.map(String::as_str).collect(), note }
-    }
-}
-
-/// JSON object of a record, annotated or not, without samples. `show --format json` prints those, which may be many
-/// thousand numbers.
-pub fn without_samples(record: &impl serde::Serialize) -> Value {
-    let mut value = serde_json::to_value(record).unwrap_or_default();
-    if let Some(object) = value.as_object_mut() {
-        object.remove("samples");
-        if let Some(Value::Object(pass)) = object.get_mut("instrumented") {
-            pass.remove("steps_ms");
-        }
-    }
-    value
-}
 
 /// Columns of the narrow table: names of options and measures, and combined columns. Tags and notes appear if there
 /// are any.
@@ -212,15 +179,15 @@ pub struct RecordPrinter {
     pending: Vec<Record>,
     printed: bool,
     annotations: Arc<Annotations>,
-    /// Rows of a table that are still printed; later ones are counted.
-    rows_left: usize,
+    /// Rows of a table that are still printed, if limited; later ones are counted.
+    rows_left: Option<usize>,
     rows_cut: usize,
 }
 
 impl RecordPrinter {
-    /// Creates a printer whose table ends after `rows` rows and has the tags and notes of `annotations`.
-    pub fn new(format: OutputFormat, rows: usize, annotations: Arc<Annotations>) -> Self {
-        let rows_left = if format == OutputFormat::Table { rows } else { usize::MAX };
+    /// Creates a printer whose table ends after `limit` rows and has the tags and notes of `annotations`.
+    pub fn new(format: OutputFormat, limit: Option<usize>, annotations: Arc<Annotations>) -> Self {
+        let rows_left = limit.filter(|_| format == OutputFormat::Table);
         Self { format, pending: Vec::new(), printed: false, annotations, rows_left, rows_cut: 0 }
     }
 
@@ -228,11 +195,14 @@ impl RecordPrinter {
         if self.format == OutputFormat::Json {
             return output::json_line(&without_samples(&record));
         }
-        if self.rows_left == 0 {
-            self.rows_cut += 1;
-            return Ok(());
+        match &mut self.rows_left {
+            Some(0) => {
+                self.rows_cut += 1;
+                return Ok(());
+            }
+            Some(left) => *left -= 1,
+            None => {}
         }
-        self.rows_left -= 1;
         // drops samples: they are large and appear in no table
         self.pending.push(Record { samples: Default::default(), ..record });
         if self.pending.len() < TABLE_ROWS { Ok(()) } else { self.flush() }
