@@ -6,13 +6,14 @@ use ratatui::text::{self, Span};
 
 use super::columns::{self, RunColumn};
 use super::details::{described, detail_lines, draw_details};
-use super::state::{self, COLUMNS, PINNED, RunListLine, Runs};
+use super::state::{self, PINNED, RunListLine, Runs};
 use super::{Act, RunAreas};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate};
 use crate::face::tui::widgets::table::{self, TableLayout, TableRows};
 use ::table::Record;
+use study::analysis::run_list::SCREEN_COLUMNS;
 use study::analysis::{RunTable, RunTableColumn};
 
 /// Marks behind the status of a run: its cell's rounds vary widely, or its samples.
@@ -547,8 +548,9 @@ impl ColumnChoice {
                 Some(at - 1)
             }
             KeyCode::Char('d') => {
-                let default = |name: &String| COLUMNS.iter().position(|column| column == name);
-                names.sort_by_key(|name| default(name).unwrap_or(COLUMNS.len()));
+                let default =
+                    |name: &String| SCREEN_COLUMNS.iter().position(|column| column.name == name);
+                names.sort_by_key(|name| default(name).unwrap_or(SCREEN_COLUMNS.len()));
                 *shown = names.iter().filter(|name| default(name).is_some()).count();
                 Some(at)
             }
