@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use super::cells::RunListCell;
+use super::layout::RunsLayout;
 use super::order::arrow;
 use super::state::{EXPOSED, HIDDEN, PINNED, PROVENANCE, ROUND, Runs, SETTING, STATUS, TPOT, TTFT};
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::table::{self, TableLayout};
+use crate::face::tui::widgets::table;
 use ::table::{FieldSource, Provenance, Unit};
 use study::analysis::run_list::{IfShared, options_in_both_lists, screen_column};
 use study::analysis::{RunCell, RunTable, RunTableColumn};
@@ -366,12 +367,8 @@ fn link_follows(table: &RunTable, (p2p, link): (usize, usize), rows: &[u32]) -> 
 
 /// Names of the columns in which the shown runs differ although no visible column says so. The column of settings names the
 /// differences within an experiment, if it is not cut.
-pub fn hidden_differences(
-    runs: &Runs,
-    table: &RunTable,
-    columns: &[RunColumn],
-    shown: &TableLayout,
-) -> Vec<String> {
+pub fn hidden_differences(runs: &Runs, table: &RunTable, layout: &RunsLayout) -> Vec<String> {
+    let RunsLayout { columns, shown, .. } = layout;
     let place_of = |name: &str| shown.places.iter().find(|place| columns[place.column].name == name);
     let names_settings = runs.is_one_experiment
         && place_of(SETTING).is_some_and(|place| {
