@@ -57,5 +57,7 @@ pub use open::{OpenOptions, OpenedTrace, RunOrTrace, is_trace, open, open_run, t
 pub use prediction::check_prediction;
 pub use resimulate::{FirstSteps, resimulate};
 pub use runner::Runner;
-pub use select::{RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows};
+pub use select::{
+    DEFAULT_DIR, RunSelection, Stores, dir_option, filter_runs, overlap_pair, runs_named, take_rows,
+};
 pub use trace_machine::{ChosenMachine, MachineChoice, choose_machine, verdict_of};

@@ -92,9 +92,12 @@ pub fn take_rows(records: Vec<Record>, rows: &[u32]) -> Vec<Record> {
     rows.iter().filter_map(|row| records.get_mut(*row as usize)?.take()).collect()
 }
 
+/// Directory of stored runs without `--dir`.
+pub const DEFAULT_DIR: &str = "runs";
+
 /// Option that names a directory of runs; empty for the default.
 pub fn dir_option(dir: &Path) -> Vec<String> {
-    match dir == Path::new("runs") {
+    match dir == Path::new(DEFAULT_DIR) {
         true => Vec::new(),
         false => vec!["--dir".into(), dir.display().to_string()],
     }

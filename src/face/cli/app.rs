@@ -9,6 +9,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
 use super::{VERBS, Verb, complete, help, output, stderr};
+use crate::desk::DEFAULT_DIR;
 use base::error::{Error, Result};
 use base::text::is_coloured;
 use lab::store::Store;
@@ -25,7 +26,7 @@ use trace::memory;
 #[command(name = "ladderscope", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
     /// Directory of stored runs
-    #[arg(long, global = true, display_order = 900, value_name = "RUNS_DIR", default_value = "runs")]
+    #[arg(long, global = true, display_order = 900, value_name = "RUNS_DIR", default_value = DEFAULT_DIR)]
     dir: PathBuf,
     /// Write CSV without the apostrophe that keeps spreadsheets from reading text as a formula (`=`, `+`, `-`, `@`)
     #[arg(long, global = true, display_order = 901)]

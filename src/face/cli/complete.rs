@@ -4,20 +4,14 @@
 //!
 //! `clap_complete::engine` does not serve: a completer of its sees only its value, so not the `--dir` whose runs it should
 //! offer; it offers only texts that begin with the typed word (`upb` finds `upper-bound` here); and it is unstable.
-//!
-//! `ladderscope completions SHELL`: prints a completion script. In bash, zsh and fish it calls the program
-//! (`complete`) to offer models, stored runs and filter fields. If that returns nothing, and in other shells, a
-//! static list of verbs and options is used.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command};
-use clap_complete::Shell;
 
-use super::{app, output};
-use crate::desk::{experiments, offers};
+use super::app;
+use crate::desk::{DEFAULT_DIR, experiments, offers};
 use crate::face::tui;
-use base::error::{Error, Result};
 use base::offer::{Completion, Offer, complete_word, fitting};
 use lab::store::{Annotations, Store};
 use study::analysis::filter::complete as complete_filter;
@@ -29,19 +23,60 @@ use table::{MEASURES, Provenance, Status};
 /// Maximum number of offers.
 const MOST_OFFERS: usize = 200;
 
+/// Maximum number of runs that are offered.
+const MOST_RUNS: usize = 50;
+
 const PROGRAM: &str = "ladderscope";
 
 /// Hidden verb that shell scripts call for completions.
 pub const VERB: &str = "__complete";
 
-/// Parsed part of the line before the cursor.
-pub struct CompletionInput<'a> {
+/// Words before the one that is completed.
+struct TypedLine<'a> {
+    /// Innermost verb.
+    command: &'a Command,
     /// Verb and nested verbs, e.g. `runs tag`.
-    pub verbs: Vec<&'a str>,
+    verbs: Vec<&'a str>,
     /// Runs directory named on the line.
-    pub dir: PathBuf,
-    /// Part of the word to complete.
-    pub value: &'a str,
+    dir: PathBuf,
+    /// Option whose value comes next.
+    pending: Option<&'a Arg>,
+    /// Number of positional arguments of `command`.
+    positional: usize,
+}
+
+impl<'a> TypedLine<'a> {
+    fn parse(root: &'a Command, words: &[&str]) -> Self {
+        let dir = PathBuf::from(DEFAULT_DIR);
+        let mut line = Self { command: root, verbs: Vec::new(), dir, pending: None, positional: 0 };
+        for word in words {
+            if let Some(option) = line.pending.take() {
+                if option.get_long() == Some("dir") {
+                    line.dir = PathBuf::from(*word);
+                }
+            } else if let Some((name, value)) = option_of(word) {
+                match value {
+                    Some(dir) if name == "dir" => line.dir = PathBuf::from(dir),
+                    Some(_) => {}
+                    None => line.pending = option_named(line.command, name).filter(|o| takes_value(o)),
+                }
+            } else if let Some(verb) = line.command.find_subcommand(word) {
+                line.verbs.push(verb.get_name());
+                (line.command, line.positional) = (verb, 0);
+            } else {
+                line.positional += 1;
+            }
+        }
+        line
+    }
+
+    /// Positional argument that comes next; the last one repeats if it takes several values.
+    fn next_positional(&self) -> Option<&'a Arg> {
+        let repeats = |arg: &&Arg| arg.get_num_args().is_some_and(|count| count.max_values() > 1);
+        let last = self.command.get_positionals().last().filter(repeats);
+        let mut shown = self.command.get_positionals().filter(|argument| !argument.is_hide_set());
+        shown.nth(self.positional).or(last)
+    }
 }
 
 /// Answers a shell with one offer per line, followed by a tab and its description. `line` is the typed line up to the
@@ -70,65 +105,37 @@ pub fn answer(line: &str, token: Option<&str>) -> String {
 fn complete(before: &[&str], word: &str) -> Completion {
     let mut root = app::command();
     root.build();
-    let mut command = &root;
-    let mut typed = CompletionInput { verbs: Vec::new(), dir: "runs".into(), value: word };
-    let (mut positional, mut pending): (usize, Option<&Arg>) = (0, None);
-    for word in before {
-        if let Some(option) = pending.take() {
-            if option.get_long() == Some("dir") {
-                typed.dir = PathBuf::from(*word);
-            }
-        } else if let Some((name, value)) = option_of(word) {
-            let option = option_named(command, name);
-            match value {
-                Some(dir) if name == "dir" => typed.dir = PathBuf::from(dir),
-                Some(_) => {}
-                None => pending = option.filter(|option| takes_value(option)),
-            }
-        } else if let Some(verb) = command.find_subcommand(word) {
-            typed.verbs.push(verb.get_name());
-            (command, positional) = (verb, 0);
-        } else {
-            positional += 1;
-        }
-    }
-    let all = |offers: Vec<Offer>| Completion { replaces: 0..word.len(), offers };
-    if let Some(option) = pending {
-        return complete_value(option, &typed);
+    let line = TypedLine::parse(&root, before);
+    if let Some(option) = line.pending {
+        return complete_value(option, word, &line);
     }
     if let Some((name, Some(value))) = option_of(word) {
-        let Some(option) = option_named(command, name) else { return Completion::default() };
+        let Some(option) = option_named(line.command, name) else { return Completion::default() };
         let start = word.len() - value.len();
-        typed.value = value;
-        let Completion { replaces, offers } = complete_value(option, &typed);
+        let Completion { replaces, offers } = complete_value(option, value, &line);
         return Completion { replaces: start + replaces.start..start + replaces.end, offers };
     }
     if word.starts_with('-') {
-        return all(fitting(options(command), word, MOST_OFFERS));
+        return offers_from(word, 0, options(line.command));
     }
-    let mut offers = Vec::new();
-    if positional == 0 {
-        let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
-        let verb = |verb: &Command| Offer::new(verb.get_name(), plain_text(verb.get_about()));
-        offers = fitting(verbs.map(verb), word, MOST_OFFERS);
-        // verbs must match by prefix
-        offers.retain(|offer| offer.text.starts_with(word));
-    }
-    let mut positionals = command.get_positionals().filter(|argument| !argument.is_hide_set());
-    let last = || {
-        command
-            .get_positionals()
-            .last()
-            .filter(|arg| arg.get_num_args().is_some_and(|n| n.max_values() > 1))
-    };
-    if let Some(argument) = positionals.nth(positional).or_else(last) {
-        let Completion { replaces, offers: more } = complete_value(argument, &typed);
-        if offers.is_empty() {
-            return Completion { replaces, offers: more };
+    let verbs = if line.positional == 0 { verbs(line.command, word) } else { Vec::new() };
+    let value = line.next_positional().map(|argument| complete_value(argument, word, &line));
+    match value {
+        Some(value) if verbs.is_empty() => value,
+        value => {
+            let values = value.into_iter().flat_map(|value| value.offers);
+            Completion { replaces: 0..word.len(), offers: verbs.into_iter().chain(values).collect() }
         }
-        offers.extend(more);
     }
-    all(offers)
+}
+
+/// Verbs that begin with `word`.
+fn verbs(command: &Command, word: &str) -> Vec<Offer> {
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let verb = |verb: &Command| Offer::new(verb.get_name(), plain_text(verb.get_about()));
+    let mut offers = fitting(verbs.map(verb), word, MOST_OFFERS);
+    offers.retain(|offer| offer.text.starts_with(word));
+    offers
 }
 
 fn options(command: &Command) -> Vec<Offer> {
@@ -183,14 +190,35 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// True if a word looks like a path, which shells complete themselves.
-pub fn is_path(word: &str) -> bool {
+fn is_path(word: &str) -> bool {
     word.contains('/') || word.starts_with(['.', '~'])
 }
 
-/// Maximum number of runs that are offered.
-const MOST_RUNS: usize = 50;
+type OffersOfLine = fn(&TypedLine<'_>) -> Vec<Offer>;
 
-fn complete_value(argument: &Arg, typed: &CompletionInput<'_>) -> Completion {
+/// Placeholders (value names in the help) of arguments that take one value, and their offers.
+static OFFERS: [(&[&str], OffersOfLine); 11] = [
+    (&["AXIS"], axes),
+    (&["RUN", "RUNS|DIR", "RUNS|DIR|TRACE", "RUN|TRACE", "A", "B", "SECOND"], |line| runs(&line.dir)),
+    (&["FILE.toml"], |_| experiments::names(Path::new(experiments::DIRECTORY))),
+    (&["MEASURE"], |_| measures()),
+    (&["BASELINE"], |line| baselines(&line.dir)),
+    (&["STATUS"], |_| words_alone(Status::ALL.map(Status::as_str))),
+    (&["RULES"], |_| words_alone(["default", "nccl-name", "hta"])),
+    (&["THEME"], |_| words_alone(tui::theme_names())),
+    (&["published|FILE"], |_| vec![Offer::new("published", "the 70B points of arXiv 2501.06589")]),
+    (&["on|off"], |_| words_alone(["on", "off"])),
+    (&["NAME", "NAME|FILE"], hardware_names),
+];
+
+/// Placeholders of arguments that take several values, and their offers.
+static OFFERS_OF_LISTS: [(&[&str], OffersOfLine); 2] = [
+    (&["TAG", "TAGS"], |line| tags(&line.dir)),
+    (&["KEY,..."], |_| PARAMETERS.iter().map(|p| Offer::new(p.key, "")).collect()),
+];
+
+/// Completes a value of an argument.
+fn complete_value(argument: &Arg, value: &str, line: &TypedLine<'_>) -> Completion {
     let name = argument.get_value_names().and_then(|names| names.first());
     let name = name.map_or("", |name| name.as_str());
     let possible = argument.get_possible_values();
@@ -198,41 +226,40 @@ fn complete_value(argument: &Arg, typed: &CompletionInput<'_>) -> Completion {
         possible.iter().map(|value| Offer::new(value.get_name(), plain_text(value.get_help())));
     let possible: Vec<Offer> = possible.collect();
     let option = OPTIONS.iter().find(|option| argument.get_long() == Some(option.flag));
-    let single = |offers: Vec<Offer>| completed(typed.value, 0, offers);
-    let several =
-        |offers: Vec<Offer>| complete_word(typed.value, typed.value.len(), &offers, MOST_OFFERS);
+    let single = |offers: Vec<Offer>| offers_from(value, 0, offers);
+    let several = |offers: Vec<Offer>| complete_word(value, value.len(), &offers, MOST_OFFERS);
+    let offers_in = |known: &[(&[&str], OffersOfLine)]| {
+        known.iter().find(|(names, _)| names.contains(&name)).map(|(_, offers)| offers(line))
+    };
     match name {
         // names of columns and models also contain slashes
-        "FILTER" => complete_filter_text(typed),
+        "FILTER" => complete_filter_text(value, line),
         "COLUMN,..." | "COLUMN[:desc],..." => several(columns()),
         // the shell completes directories, as of --model of a verb that takes only checkpoints
         "DIR" => Completion::default(),
-        _ if is_path(typed.value) => Completion::default(),
+        _ if is_path(value) => Completion::default(),
         _ if option.is_some() => {
             let offers = option.map(offers::values).unwrap_or_default();
-            if typed.value.contains(',') { several(offers) } else { single(offers) }
+            if value.contains(',') { several(offers) } else { single(offers) }
         }
         _ if !possible.is_empty() => single(possible),
-        "KEY=VALUE" => complete_pair(argument, typed),
-        "AXIS" if typed.verbs.contains(&"compare") => single(option_names()),
-        "AXIS" => single(axes()),
-        "RUN" | "RUNS|DIR" | "RUNS|DIR|TRACE" | "RUN|TRACE" | "A" | "B" | "BENEATH" => {
-            single(runs(&typed.dir))
-        }
-        "FILE.toml" => single(experiments::names(Path::new(experiments::DIRECTORY))),
-        "MEASURE" => single(measures()),
-        "BASELINE" => single(baselines(&typed.dir)),
-        "TAG" | "TAGS" => several(tags(&typed.dir)),
-        "STATUS" => single(Status::ALL.map(|status| Offer::new(status.as_str(), "")).into()),
-        "RULES" => single(["default", "nccl-name", "hta"].map(|name| Offer::new(name, "")).into()),
-        "THEME" => single(tui::theme_names().map(|name| Offer::new(name, "")).collect()),
-        "published|FILE" => single(vec![Offer::new("published", "the 70B points of arXiv 2501.06589")]),
-        "KEY,..." => several(PARAMETERS.iter().map(|p| Offer::new(p.key, "")).collect()),
-        "on|off" => single(["on", "off"].map(|word| Offer::new(word, "")).into()),
-        "NAME" | "NAME|FILE" if typed.verbs.contains(&"hardware") => {
-            single(["hardware", "stack"].into_iter().flat_map(offers::axis_values).collect())
-        }
-        _ => Completion::default(),
+        "KEY=VALUE" => complete_pair(argument, value),
+        _ => match offers_in(&OFFERS_OF_LISTS) {
+            Some(offers) => several(offers),
+            None => single(offers_in(&OFFERS).unwrap_or_default()),
+        },
+    }
+}
+
+fn words_alone<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Offer> {
+    words.into_iter().map(|word| Offer::new(word, "")).collect()
+}
+
+/// Hardware profiles and stacks, for the verb that takes both.
+fn hardware_names(line: &TypedLine<'_>) -> Vec<Offer> {
+    match line.verbs.contains(&"hardware") {
+        true => ["hardware", "stack"].into_iter().flat_map(offers::axis_values).collect(),
+        false => Vec::new(),
     }
 }
 
@@ -254,10 +281,6 @@ fn tags(dir: &Path) -> Vec<Offer> {
     annotations.tags().into_iter().map(tag).collect()
 }
 
-fn option_names() -> Vec<Offer> {
-    OPTIONS.iter().map(|option| Offer::new(option.name, option.help())).collect()
-}
-
 fn measures() -> Vec<Offer> {
     let measure = |measure: &table::Measure| {
         Offer::new(measure.aliases.first().copied().unwrap_or(measure.name), measure.title)
@@ -265,7 +288,11 @@ fn measures() -> Vec<Offer> {
     MEASURES.iter().map(measure).collect()
 }
 
-fn axes() -> Vec<Offer> {
+/// Axes of a chart, or of `compare`, which pairs runs by options.
+fn axes(line: &TypedLine<'_>) -> Vec<Offer> {
+    if line.verbs.contains(&"compare") {
+        return OPTIONS.iter().map(|option| Offer::new(option.name, option.help())).collect();
+    }
     let named = XAxis::ALL.map(XAxis::as_str).into_iter().chain(YAxis::ALL.map(YAxis::as_str));
     named.map(|name| Offer::new(name, "")).chain(measures()).collect()
 }
@@ -279,129 +306,44 @@ fn columns() -> Vec<Offer> {
 }
 
 /// Completes a field of the filter language or a value of the field's option. Reads no runs.
-fn complete_filter_text(typed: &CompletionInput<'_>) -> Completion {
+fn complete_filter_text(value: &str, line: &TypedLine<'_>) -> Completion {
     let table = RunTable::new(&[], &Annotations::default());
-    let found = complete_filter(typed.value, typed.value.len(), &table, MOST_OFFERS);
+    let found = complete_filter(value, value.len(), &table, MOST_OFFERS);
     if !found.offers.is_empty() {
         return found;
     }
     let start = found.replaces.start;
-    let field = typed.value[..start].trim_end_matches([':', '=', '!', '~']);
+    let field = value[..start].trim_end_matches([':', '=', '!', '~']);
     let field = field.rsplit([' ', '-']).next().unwrap_or(field);
     // completes the last alternative
     let name = field.split([':', '=']).next().and_then(|name| table.find(name));
     let name = name.and_then(|at| table.columns().get(at)).map(|column| column.field.name.to_string());
     let known: Vec<Offer> = match name.as_deref() {
         Some("experiment") => experiments::names(Path::new(experiments::DIRECTORY)),
-        Some("status") => Status::ALL.map(|status| Offer::new(status.as_str(), "")).into(),
-        Some("tags") => tags(&typed.dir),
-        Some("provenance") => Provenance::ALL.map(|one| Offer::new(one.as_str(), "")).into(),
+        Some("status") => words_alone(Status::ALL.map(Status::as_str)),
+        Some("tags") => tags(&line.dir),
+        Some("provenance") => words_alone(Provenance::ALL.map(Provenance::as_str)),
         Some(name) => offers::axis_values(name),
         None => Vec::new(),
     };
-    completed(typed.value, start, known)
+    offers_from(value, start, known)
 }
 
-/// Completes a value from a byte position on.
-fn completed(value: &str, start: usize, offers: impl IntoIterator<Item = Offer>) -> Completion {
+/// Offers for the part of a value from a byte position on.
+fn offers_from(value: &str, start: usize, offers: impl IntoIterator<Item = Offer>) -> Completion {
     let offers = fitting(offers, &value[start..], MOST_OFFERS);
     Completion { replaces: start..value.len(), offers }
 }
 
 /// Completes `KEY=VALUE`: NCCL variables, or values of the hardware profile or stack.
-fn complete_pair(argument: &Arg, typed: &CompletionInput<'_>) -> Completion {
+fn complete_pair(argument: &Arg, pair: &str) -> Completion {
     let option = if argument.get_long() == Some("env") { "env" } else { "set" };
-    if let Some((key, value)) = typed.value.split_once('=') {
+    if let Some((key, value)) = pair.split_once('=') {
         let values = offers::axis_values(&format!("{option}.{key}"));
-        return completed(typed.value, typed.value.len() - value.len(), values);
+        return offers_from(pair, pair.len() - value.len(), values);
     }
     let names = offers::keys(option).into_iter();
-    completed(typed.value, 0, names.map(|name| Offer::new(format!("{}=", name.text), name.about)))
-}
-
-/// Arguments of `ladderscope completions`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = INSTALLATION)]
-pub struct Args {
-    /// Shell to print the script for
-    #[arg(value_enum)]
-    pub shell: Shell,
-}
-
-const INSTALLATION: &str = "\
-Add one line to the shell's startup file:
-  bash  source <(ladderscope completions bash)                 in ~/.bashrc
-  zsh   source <(ladderscope completions zsh)                  in ~/.zshrc, after compinit
-  fish  ladderscope completions fish | source                  in ~/.config/fish/config.fish
-Completes models, architectures, hardware, runs, experiments, columns, filters and option values.";
-
-/// Calls the program, which handles words that bash splits at colons.
-const BASH: &str = r#"
-_ladderscope_live() {
-    local offer answer program="${COMP_WORDS[0]/#\~/$HOME}"
-    answer=$("$program" __complete "${COMP_LINE:0:COMP_POINT}" "$2" 2>/dev/null)
-    if [[ -z $answer ]]; then
-        _ladderscope "$@"
-        return
-    fi
-    COMPREPLY=()
-    while IFS=$'\t' read -r offer _; do
-        COMPREPLY+=("$offer")
-    done <<< "$answer"
-    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} =~ [=:,\>/]$ ]]; then
-        compopt -o nospace 2>/dev/null
-    fi
-}
-complete -F _ladderscope_live -o nosort -o bashdefault -o default ladderscope 2>/dev/null ||
-    complete -F _ladderscope_live -o bashdefault -o default ladderscope
-"#;
-
-const ZSH: &str = r#"
-_ladderscope_live() {
-    local -a answer texts shown open open_shown
-    local offer
-    answer=("${(@f)$(${(Q)~words[1]} __complete "${(j: :)words[1,CURRENT]}" 2>/dev/null)}")
-    if [[ -z "$answer" ]]; then
-        _ladderscope "$@"
-        return
-    fi
-    for offer in $answer; do
-        if [[ "${offer%%$'\t'*}" == *[=:,\>/] ]]; then
-            open+=("${offer%%$'\t'*}")
-            open_shown+=("${offer/$'\t'/  -- }")
-        else
-            texts+=("${offer%%$'\t'*}")
-            shown+=("${offer/$'\t'/  -- }")
-        fi
-    done
-    compadd -V ladderscope -l -d shown -a texts
-    compadd -V ladderscope -l -S '' -d open_shown -a open
-}
-compdef _ladderscope_live ladderscope
-"#;
-
-const FISH: &str = r#"
-function __ladderscope_live
-    ladderscope __complete (commandline -cp | string collect) 2>/dev/null
-end
-complete -c ladderscope -e
-complete -c ladderscope -k -f -n 'count (__ladderscope_live) >/dev/null' -a '(__ladderscope_live)'
-complete -c ladderscope -F -n 'not count (__ladderscope_live) >/dev/null'
-"#;
-
-pub fn run(args: &Args, command: &mut clap::Command) -> Result<u8> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, command, "ladderscope", &mut script);
-    let script =
-        String::from_utf8(script).map_err(|e| Error::failed(format!("the completion script: {e}")))?;
-    output::emit(&match args.shell {
-        Shell::Bash => script + BASH,
-        Shell::Zsh => script + ZSH,
-        // fish combines all completions of a command, so the static list is limited to when the program is not found
-        Shell::Fish => format!("if not command -q ladderscope\n{script}\nelse\n{FISH}\nend\n"),
-        _ => script,
-    })?;
-    Ok(0)
+    offers_from(pair, 0, names.map(|name| Offer::new(format!("{}=", name.text), name.about)))
 }
 
 #[cfg(test)]
@@ -454,6 +396,23 @@ mod tests {
         assert_eq!(answered.split('\t').next(), Some("upper-bound"));
         let answered = answer("ladderscope run --architecture=up", Some("up"));
         assert_eq!(answered.split('\t').next(), Some("upper-bound"));
+    }
+
+    /// A placeholder that is renamed in the help loses its offers.
+    #[test]
+    fn every_known_placeholder_is_that_of_an_argument() {
+        fn add_placeholders(command: &Command, found: &mut Vec<String>) {
+            let arguments = command.get_arguments().flat_map(|arg| arg.get_value_names());
+            found.extend(arguments.flatten().map(ToString::to_string));
+            command.get_subcommands().for_each(|verb| add_placeholders(verb, found));
+        }
+        let (mut root, mut found) = (app::command(), Vec::new());
+        root.build();
+        add_placeholders(&root, &mut found);
+        let known = OFFERS.iter().chain(&OFFERS_OF_LISTS).flat_map(|(names, _)| *names);
+        for name in known.chain(&["FILTER", "COLUMN,...", "COLUMN[:desc],...", "DIR", "KEY=VALUE"]) {
+            assert!(found.iter().any(|placeholder| placeholder == name), "no argument has {name}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod calibrate_collectives;
 mod catalog;
 mod compare;
 mod complete;
+mod completions;
 mod convert;
 mod diff;
 mod doctor;
@@ -249,7 +250,7 @@ app::verbs! {
             "ladderscope man ~/.local/share/man/man1",
         ];
         /// Print a completion script for a shell
-        Completions(complete::Args): |args, _| complete::run(&args, &mut app::command()), "command-line.md", [
+        Completions(completions::Args): |args, _| completions::run(&args, &mut app::command()), "command-line.md", [
             "ladderscope completions bash > ladderscope.bash",
             "ladderscope completions zsh",
         ];

@@ -5,10 +5,13 @@ use std::io::{IsTerminal, Write};
 use clap::ValueEnum;
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
+use serde_json::Value;
 
 use super::stderr;
 use base::error::{Error, Result};
 use base::text::{EscapedJson, escaped_json, printable};
+use lab::store::Annotation;
+use table::Record;
 use table::render::{FittedTable, Sourced, Table};
 
 /// Output format of results.
@@ -141,6 +144,37 @@ fn to_json(value: &impl Serialize, indented: bool) -> Result<String> {
     let text = if indented { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
     let text = text.map_err(|e| Error::failed(format!("writing JSON: {e}")))?;
     Ok(escaped_json(&text).into_owned())
+}
+
+/// Record with tags and note of its run.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct Annotated<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    tags: Vec<&'a str>,
+    note: Option<&'a str>,
+}
+
+impl<'a> Annotated<'a> {
+    /// Combines a record with its annotation, if any.
+    pub fn new(record: &'a Record, annotation: Option<&'a Annotation>) -> Self {
+        let tags = annotation.map(|a| &a.tags).into_iter().flatten();
+        let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
+        Self { record, tags: tags.map(String::as_str).collect(), note }
+    }
+}
+
+/// JSON object of a record, annotated or not, without samples. `show --format json` prints those, which may be many
+/// thousand numbers.
+pub fn without_samples(record: &impl Serialize) -> Value {
+    let mut value = serde_json::to_value(record).unwrap_or_default();
+    if let Some(object) = value.as_object_mut() {
+        object.remove("samples");
+        if let Some(Value::Object(pass)) = object.get_mut("instrumented") {
+            pass.remove("steps_ms");
+        }
+    }
+    value
 }
 
 /// Smallest and largest of some numbers, as `1.2x to 1.4x`, or one if both look the same; `None` without numbers.

@@ -1,198 +1,120 @@
-//! Records as rows: a narrow table for people, all numbers for CSV, and the contract's object for JSON; whole or streamed.
+//! Records as rows: a narrow table for people and all numbers for CSV; whole or streamed.
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::output::{self, OutputFormat};
+use super::output::{self, OutputFormat, without_samples};
 use crate::desk;
 use base::error::Result;
 use lab::store::{Annotation, Annotations};
+use study::analysis::run_list::{self, IfShared, RunListColumn, TABLE_COLUMNS};
 use study::analysis::{RunTable, joined_labels, settings};
-use table::options::{OptionEntry, option};
+use table::options::option;
 use table::render::{Shown, Table};
-use table::{Measure, Record, measure};
+use table::{Field, FieldSource, Link, Record};
 
-/// Record with tags and note of its run.
-#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct Annotated<'a> {
-    #[serde(flatten)]
-    record: &'a Record,
-    tags: Vec<&'a str>,
-    note: Option<&'a str>,
-}
-
-impl<'a> Annotated<'a> {
-    /// Combines a record with its annotation, if any.
-    pub fn new(record: &'a Record, annotation: Option<&'a Annotation>) -> Self {
-        let tags = annotation.map(|a| &a.tags).into_iter().flatten();
-        let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
-        Self { record, tags: tags.map(String::as_str).collect(), note }
-    }
-}
-
-/// JSON object of a record, annotated or not, without samples. `show --format json` prints those, which may be many
-/// thousand numbers.
-pub fn without_samples(record: &impl serde::Serialize) -> Value {
-    let mut value = serde_json::to_value(record).unwrap_or_default();
-    if let Some(object) = value.as_object_mut() {
-        object.remove("samples");
-        if let Some(Value::Object(pass)) = object.get_mut("instrumented") {
-            pass.remove("steps_ms");
-        }
-    }
-    value
-}
-
-/// Columns of the narrow table: names of options and measures, and combined columns. Tags and notes appear if there
-/// are any.
-const NARROW_COLUMNS: [&str; 21] = [
-    "run",
-    "status",
-    "architecture",
-    "setting|differs in",
-    "tp",
-    "batch",
-    "p2p",
-    "link",
-    "model",
-    "dtype",
-    "tokens",
-    "on",
-    "completion_ms|completion ms",
-    "tpot_p50_ms|TPOT ms",
-    "tokens_per_s|tok/s",
-    "tokens_per_s_per_gpu|tok/s/GPU",
-    "overlap_pct|overlap %",
-    "!provenance",
-    "tags",
-    "~note",
-    "~why",
-];
-
-/// Columns that a narrow terminal drops, from the last to the first.
-const DROPPED_COLUMNS: [&str; 14] = [
-    "TPOT ms",
-    "tok/s",
-    "p2p",
-    "model",
-    "status",
-    "overlap %",
-    "note",
-    "why",
-    "on",
-    "completion ms",
-    "tok/s/GPU",
-    "link",
-    "tokens",
-    "dtype",
-];
-
-/// Options that have their own column, or are part of one.
-const OPTIONS_WITH_COLUMN: [&str; 11] = [
-    "architecture",
-    "model",
-    "dtype",
-    "tp",
-    "batch",
-    "prompt_tokens",
-    "output_tokens",
-    "p2p",
-    "hardware",
-    "link",
-    "backend",
-];
-
-/// Columns that move above the table if all rows share the value.
-const MOVED_IF_SHARED: [&str; 8] = ["tp", "batch", "p2p", "link", "model", "dtype", "tokens", "on"];
-
-/// Column of [`NARROW_COLUMNS`].
-#[derive(Clone, Copy)]
+/// Default column and its field; `None` for a column that combines options.
 struct NarrowColumn {
-    /// Entry of [`NARROW_COLUMNS`]: the name, and a shorter title after `|`.
-    title: &'static str,
-    name: &'static str,
-    /// Option of that name.
-    option: Option<&'static OptionEntry>,
-    /// Measure of that name.
-    measure: Option<&'static Measure>,
+    column: RunListColumn,
+    field: Option<Field>,
 }
 
 impl NarrowColumn {
-    fn new(title: &'static str) -> Self {
-        let name = title.split('|').next().unwrap_or_default();
-        Self { title, name, option: option(name), measure: measure(name) }
+    /// Default columns for these records: a prefill without decoded tokens has no TPOT, and its tokens/s are meaningless.
+    fn all(records: &[Record]) -> Vec<Self> {
+        let decodes = records.is_empty() || records.iter().any(|record| record.spec.output_tokens > 1);
+        let fields = table::fields();
+        let column = |column: &RunListColumn| {
+            let column = match column.name {
+                _ if decodes => *column,
+                "tpot_p50_ms" => run_list::TTFT,
+                "completion_ms" | "tokens_per_s" | "tokens_per_s_per_gpu" => return None,
+                _ => *column,
+            };
+            let field = fields.iter().find(|field| field.name == column.name);
+            Some(Self { column, field: field.cloned() })
+        };
+        TABLE_COLUMNS.iter().filter_map(column).collect()
+    }
+
+    /// Column as in [`Table::new`].
+    fn header(&self) -> String {
+        let RunListColumn { name, title, .. } = self.column;
+        let mark = match name {
+            "provenance" => "!",
+            "note" | "reason" => "~",
+            _ => "",
+        };
+        format!("{mark}{name}|{title}")
+    }
+
+    /// Value of a record that differs from others of its experiment in `setting`.
+    fn cell(&self, record: &Record, setting: &str, annotation: Option<&Annotation>) -> Shown {
+        let spec = &record.spec;
+        let Some(field) = &self.field else {
+            return match self.column.name {
+                "tokens" => Shown::text(format!("{}+{}", spec.prompt_tokens, spec.output_tokens)),
+                _ => Shown::text(desk::platform(record)),
+            };
+        };
+        let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
+        match field.source {
+            FieldSource::Option(option) => option.shown(spec),
+            // a prefill alone beside decoding cells
+            FieldSource::Measure(m) if m.name == "tpot_p50_ms" && spec.output_tokens < 2 => Shown::None,
+            FieldSource::Measure(measure) => Shown::number(measure.of(record), measure.decimals),
+            FieldSource::Setting => Shown::some(setting),
+            FieldSource::Tags => annotation.map_or(Shown::None, |a| Shown::some(a.tags_in_a_line())),
+            FieldSource::Note => first_line(annotation.map(|a| a.note.as_str())),
+            _ if field.name == "status" => {
+                Shown::text(format!("{} {}", record.status.glyph(), record.status.as_str()))
+            }
+            _ => first_line(field.text(record).as_deref()),
+        }
+    }
+
+    /// True if all of several records have the same value, which then is above the table.
+    fn is_moved(&self, records: &[Record]) -> bool {
+        let [first, rest @ ..] = records else { return false };
+        let value = |record| self.cell(record, "", None);
+        let is_shared = || rest.iter().all(|record| value(record) == value(first));
+        self.column.if_shared == IfShared::Moved && !rest.is_empty() && is_shared()
     }
 }
 
-/// Table with the columns of [`NARROW_COLUMNS`], one row per record, and a line with the values that all rows share.
+/// Table with the default columns, one row per record, and lines above it: the values that all rows share, and the pooled
+/// rounds.
 pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) {
-    let settings = settings(records, &OPTIONS_WITH_COLUMN);
-    let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
-    // a prefill without decoded tokens has no TPOT, and its tokens/s are meaningless
-    let decodes = records.is_empty() || records.iter().any(|record| record.spec.output_tokens > 1);
-    let columns = NARROW_COLUMNS.into_iter().filter_map(|column| match column {
-        _ if decodes => Some(column),
-        "tpot_p50_ms|TPOT ms" => Some("prefill_ms|TTFT ms"),
-        "completion_ms|completion ms" | "tokens_per_s|tok/s" | "tokens_per_s_per_gpu|tok/s/GPU" => None,
-        _ => Some(column),
-    });
-    let columns = columns.map(NarrowColumn::new);
-    let cell = |record: &Record, setting: &String, column: NarrowColumn| {
-        let NarrowColumn { name, option, measure, .. } = column;
-        let (spec, annotation) = (&record.spec, annotations.of(&record.run));
-        match name {
-            "run" => Shown::text(&record.run),
-            "status" => Shown::text(format!("{} {}", record.status.glyph(), record.status.as_str())),
-            "tokens" => Shown::text(format!("{}+{}", spec.prompt_tokens, spec.output_tokens)),
-            "setting" => Shown::some(setting),
-            "on" => Shown::text(desk::platform(record)),
-            "!provenance" => Shown::text(record.provenance),
-            "tags" => annotation.map_or(Shown::None, |a| Shown::some(a.tags_in_a_line())),
-            "~note" => first_line(annotation.map(|a| a.note.as_str())),
-            "~why" => first_line(record.reason.as_deref()),
-            _ => match (option, measure) {
-                (Some(option), _) => option.shown(spec),
-                // a prefill alone beside decoding cells
-                (_, Some(m)) if m.name == "tpot_p50_ms" && spec.output_tokens < 2 => Shown::None,
-                (_, measure) => measure.map_or(Shown::None, |m| Shown::number(m.of(record), m.decimals)),
-            },
-        }
-    };
-    let none = String::new();
-    let is_common = |column: NarrowColumn| {
-        let [first, rest @ ..] = records else { return false };
-        let same = |of_first| rest.iter().all(|record| cell(record, &none, column) == of_first);
-        MOVED_IF_SHARED.contains(&column.title) && !rest.is_empty() && same(cell(first, &none, column))
-    };
-    let (common, columns): (Vec<NarrowColumn>, Vec<NarrowColumn>) =
-        columns.partition(|column| is_common(*column));
-    let titles: Vec<&str> = columns.iter().map(|column| column.title).collect();
-    let mut rows = Table::new(&titles).least(&DROPPED_COLUMNS);
+    let columns = NarrowColumn::all(records).into_iter();
+    let (moved, columns): (Vec<_>, Vec<_>) = columns.partition(|column| column.is_moved(records));
+    let mut table = Table::new(columns.iter().map(NarrowColumn::header)).least(&run_list::drop_order());
+    let settings = settings(records, &run_list::options_in_table());
     for (record, setting) in records.iter().zip(&settings) {
-        rows.push(columns.iter().map(|column| cell(record, setting, *column)).collect());
+        let annotation = annotations.of(&record.run);
+        table.push(columns.iter().map(|column| column.cell(record, setting, annotation)).collect());
     }
-    let label = |record: &Record, name| option(name).map(|option| option.label(&record.spec));
-    let words = common.into_iter().filter_map(|column| {
-        let record = records.first()?;
-        match column.title {
-            // the native link is not mentioned
-            "link" if column.option?.is_default(&record.spec) => None,
-            "tokens" => {
-                Some(format!("{} {}", label(record, "prompt_tokens")?, label(record, "output_tokens")?))
-            }
-            "on" => Some(format!("on {}", desk::platform(record))),
-            title => label(record, title),
-        }
-    });
-    let words: Vec<String> = words.collect();
-    let common =
-        (!words.is_empty()).then(|| format!("all {} cells: {}", records.len(), joined_labels(words)));
-    // a pooled row has the id of one run and numbers of all
-    let rounds = records.iter().map(|record| record.runs.len()).max().filter(|rounds| *rounds > 1);
-    let pooled = rounds
-        .map(|rounds| format!("each row pools up to {rounds} rounds; its run id is that of one round"));
-    (common.into_iter().chain(pooled).collect::<Vec<_>>().join("\n"), rows)
+    let lines = [shared_values(records, &moved), pooled_rounds(records)];
+    (lines.into_iter().flatten().collect::<Vec<_>>().join("\n"), table)
+}
+
+/// Values of columns that are above the table: `all 8 cells: tp8 on h100_sxm native`.
+fn shared_values(records: &[Record], moved: &[NarrowColumn]) -> Option<String> {
+    let record = records.first()?;
+    let label = |name| option(name).map_or_else(String::new, |option| option.label(&record.spec));
+    let value = |moved: &NarrowColumn| match moved.column.name {
+        // the native link is not mentioned
+        "link" if record.spec.link == Link::Native => String::new(),
+        "tokens" => format!("{} {}", label("prompt_tokens"), label("output_tokens")),
+        "on" => format!("on {}", desk::platform(record)),
+        name => label(name),
+    };
+    let values = joined_labels(moved.iter().map(value));
+    (!values.is_empty()).then(|| format!("all {} cells: {values}", records.len()))
+}
+
+/// Explains rows that pool several runs: a pooled row has the id of one run and numbers of all.
+fn pooled_rounds(records: &[Record]) -> Option<String> {
+    let rounds = records.iter().map(|record| record.runs.len()).max().filter(|rounds| *rounds > 1)?;
+    Some(format!("each row pools up to {rounds} rounds; its run id is that of one round"))
 }
 
 /// All numbers of these records as CSV, one row per record.
@@ -212,15 +134,15 @@ pub struct RecordPrinter {
     pending: Vec<Record>,
     printed: bool,
     annotations: Arc<Annotations>,
-    /// Rows of a table that are still printed; later ones are counted.
-    rows_left: usize,
+    /// Rows of a table that are still printed, if limited; later ones are counted.
+    rows_left: Option<usize>,
     rows_cut: usize,
 }
 
 impl RecordPrinter {
-    /// Creates a printer whose table ends after `rows` rows and has the tags and notes of `annotations`.
-    pub fn new(format: OutputFormat, rows: usize, annotations: Arc<Annotations>) -> Self {
-        let rows_left = if format == OutputFormat::Table { rows } else { usize::MAX };
+    /// Creates a printer whose table ends after `limit` rows and has the tags and notes of `annotations`.
+    pub fn new(format: OutputFormat, limit: Option<usize>, annotations: Arc<Annotations>) -> Self {
+        let rows_left = limit.filter(|_| format == OutputFormat::Table);
         Self { format, pending: Vec::new(), printed: false, annotations, rows_left, rows_cut: 0 }
     }
 
@@ -228,11 +150,14 @@ impl RecordPrinter {
         if self.format == OutputFormat::Json {
             return output::json_line(&without_samples(&record));
         }
-        if self.rows_left == 0 {
-            self.rows_cut += 1;
-            return Ok(());
+        match &mut self.rows_left {
+            Some(0) => {
+                self.rows_cut += 1;
+                return Ok(());
+            }
+            Some(left) => *left -= 1,
+            None => {}
         }
-        self.rows_left -= 1;
         // drops samples: they are large and appear in no table
         self.pending.push(Record { samples: Default::default(), ..record });
         if self.pending.len() < TABLE_ROWS { Ok(()) } else { self.flush() }

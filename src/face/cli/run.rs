@@ -54,7 +54,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 fn print(record: &Record, store: &Store, format: OutputFormat) -> Result<u8> {
     record.warnings.iter().for_each(|warning| stderr::warn(warning));
     let csv = || record_table::csv(std::slice::from_ref(record));
-    output::print(format, &record_table::without_samples(record), csv, || show::text(record, store))?;
+    output::print(format, &output::without_samples(record), csv, || show::text(record, store))?;
     let code = match record.status {
         Status::Ok => 0,
         Status::Failed => 1,

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use super::filter::{FILTER_SYNTAX, FilterArgs, select_runs};
-use super::output::{self, FormatArgs, OutputFormat};
-use super::record_table::{Annotated, RecordPrinter, without_samples};
+use super::output::{self, Annotated, FormatArgs, OutputFormat, without_samples};
+use super::record_table::RecordPrinter;
 use super::stderr;
 use crate::desk::{self, RunSelection, export};
 use base::error::{Error, Result};
@@ -93,7 +93,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             output::emit(&output::aligned(&columns_table(&table, &rows, &columns)))?
         }
         (OutputFormat::Table, None) => {
-            let mut printer = RecordPrinter::new(OutputFormat::Table, usize::MAX, annotations);
+            let mut printer = RecordPrinter::new(OutputFormat::Table, None, annotations);
             desk::take_rows(records, &rows).into_iter().try_for_each(|record| printer.print(record))?;
             printer.finish()?;
         }
@@ -163,7 +163,7 @@ fn print_summary(dir: &Path) -> Result<u8> {
         return Ok(0);
     }
     if !runs.records.is_empty() {
-        let mut printer = RecordPrinter::new(OutputFormat::Table, usize::MAX, annotations);
+        let mut printer = RecordPrinter::new(OutputFormat::Table, None, annotations);
         runs.records.into_iter().try_for_each(|record| printer.print(record))?;
         printer.finish()?;
     }

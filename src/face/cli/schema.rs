@@ -6,8 +6,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use super::output;
-use super::record_table::Annotated;
+use super::output::{self, Annotated};
 use super::{
     adapt, baseline, calibrate, calibrate_collectives, catalog, diff, doctor, doctor_check, generate,
     hardware, import, overlap, pareto, rewire, show, stderr, sweep, trace, validate, whatif,

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use super::filter::FilterArgs;
-use super::output::{self, FormatArgs, OutputFormat};
-use super::record_table::{self, Annotated};
-use super::stderr;
+use super::output::{self, Annotated, FormatArgs, OutputFormat};
+use super::{record_table, stderr};
 use crate::desk::{self, FirstSteps, RunOrTrace};
 use base::error::{Error, Result};
 use lab::store::Store;

@@ -131,7 +131,7 @@ fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8
     }
     experiment.notes.iter().for_each(|note| stderr::note(note));
     let mut progress = SweepProgress::new(&experiment.cells, experiment.rounds);
-    let mut printer = RecordPrinter::new(args.output.format, TABLE_ROWS, Arc::default());
+    let mut printer = RecordPrinter::new(args.output.format, Some(TABLE_ROWS), Arc::default());
     let mut printed = Ok(());
     // other formats are for programs, which read the records
     let mut answers = (args.output.format == OutputFormat::Table).then(AnswerCollector::default);

@@ -26,6 +26,28 @@ pub fn cut(text: &str, width: u16) -> String {
     short + "…"
 }
 
+/// Truncates text at its front, where names come before values.
+pub fn cut_front(text: &str, width: u16) -> String {
+    let (width, letters) = (usize::from(width), text.chars().count());
+    if letters <= width || width < 2 {
+        return cut(text, width as u16);
+    }
+    let end: String = text.chars().skip(letters + 1 - width).collect();
+    format!("…{end}")
+}
+
+/// Truncates an id in the middle: its end distinguishes runs of the same second and rows of a batch.
+pub fn cut_middle(id: &str, width: u16) -> String {
+    const END: usize = 9;
+    let (width, letters) = (usize::from(width), id.chars().count());
+    if letters <= width || width < END + 4 {
+        return cut(id, width as u16);
+    }
+    let begin: String = id.chars().take(width - END - 1).collect();
+    let end: String = id.chars().skip(letters - END).collect();
+    format!("{begin}…{end}")
+}
+
 /// Formats milliseconds as a clock: `0:07`, `12:34`, `1:02:03`.
 pub fn clock(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;

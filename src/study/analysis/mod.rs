@@ -32,6 +32,7 @@ mod pareto;
 mod products;
 mod ranges;
 mod report;
+pub mod run_list;
 mod run_table;
 mod sets;
 mod side_by_side;

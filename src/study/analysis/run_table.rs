@@ -17,15 +17,13 @@ use foldhash::fast::FixedState;
 use memchr::memmem::Finder;
 use rayon::prelude::*;
 
+use crate::analysis::run_list::options_in_both_lists;
 use crate::analysis::settings;
 use base::error::{Error, Result, nearest};
 use base::text::{folded, natural_order, same_name};
 use lab::store::Annotations;
 use table::render::{Shown, csv};
 use table::{Field, FieldSource, MeasureScope, Record};
-
-/// Options with their own column in every list of runs.
-const TOLD: [&str; 5] = ["architecture", "model", "tp", "batch", "p2p"];
 
 /// Built-in fields, plus one for each variable and override in the runs.
 fn fields(records: &[Record]) -> Vec<Field> {
@@ -65,7 +63,7 @@ impl RunTableColumn {
             }),
             FieldSource::Tags => texts(records, |r| some(annotation(r)?.tags_in_a_line().into())),
             FieldSource::Setting => {
-                let settings = settings(records, &TOLD);
+                let settings = settings(records, &options_in_both_lists());
                 let mut settings = settings.into_iter();
                 texts(records, |_| some(settings.next()?.into()))
             }

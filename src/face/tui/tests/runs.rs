@@ -12,6 +12,7 @@ use crate::face::tui::screen::{AnyScreen as _, FileKind, Tab};
 use crate::face::tui::screens::runs::state::RunListLine;
 use crate::face::tui::update::{Effect, Message, StoreTask};
 use lab::store::{AnnotationEdit, Annotations};
+use study::analysis::run_list;
 use table::{Backend, Link, P2p, Record, Status};
 
 /// Runs of a sweep over architectures, TP and P2P, some with tags and notes.
@@ -875,7 +876,7 @@ fn columns_are_chosen_ordered_and_never_lose_the_provenance() {
     driver.press(KeyCode::Left);
     driver.keys("Cd");
     driver.press(KeyCode::Esc);
-    assert_eq!(driver.state.runs.columns, super::super::screens::runs::state::COLUMNS);
+    assert_eq!(driver.state.runs.columns, run_list::SCREEN_COLUMNS.map(|column| column.name));
 }
 
 #[test]

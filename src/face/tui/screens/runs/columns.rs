@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use super::cells::RunListCell;
+use super::layout::RunsLayout;
 use super::order::arrow;
-use super::state::{
-    COLUMNS, EXPOSED, HIDDEN, MODEL, PINNED, PROVENANCE, ROUND, Runs, SETTING, SHARED, STATUS, TPOT,
-    TTFT, VARIED,
-};
+use super::state::{EXPOSED, HIDDEN, PINNED, PROVENANCE, ROUND, Runs, SETTING, STATUS, TPOT, TTFT};
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::table::{self, TableLayout};
+use crate::face::tui::widgets::table;
 use ::table::{FieldSource, Provenance, Unit};
+use study::analysis::run_list::{IfShared, options_in_both_lists, screen_column};
 use study::analysis::{RunCell, RunTable, RunTableColumn};
 
 /// Width from which a table writes provenances whole even if columns are missing.
@@ -100,7 +99,7 @@ fn pin(
     let tells_apart = |at: &usize| {
         let name = columns[*at].name.as_str();
         let is_round = name == ROUND && shows_round(runs);
-        let is_known = SHARED.contains(&name) || VARIED.contains(&name) || name == SETTING || is_round;
+        let is_known = if_shared(name) != IfShared::Kept || name == SETTING || is_round;
         is_known && !runs.empty.contains(name)
     };
     let order = runs.marked_order().into_iter();
@@ -131,6 +130,11 @@ fn pin(
             (spec.spare, taken) = (0, taken + spec.width + 1);
         }
     }
+}
+
+/// Treatment of a column if the shown runs share its value; columns that the user adds are kept.
+pub fn if_shared(name: &str) -> IfShared {
+    screen_column(name).map_or(IfShared::Kept, |column| column.if_shared)
 }
 
 /// Column title, shorter than the field's name where its values are short.
@@ -192,7 +196,7 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
         PROVENANCE => runs.provenance.is_none(),
         "architecture" => true,
         // a column that the user added says that it is empty
-        name => !runs.empty.contains(name) || !COLUMNS.contains(&name),
+        name => !runs.empty.contains(name) || screen_column(name).is_none(),
     };
     // prefills alone have their latency in place of TPOT
     let named = |name: &String| match name.as_str() {
@@ -363,22 +367,18 @@ fn link_follows(table: &RunTable, (p2p, link): (usize, usize), rows: &[u32]) -> 
 
 /// Names of the columns in which the shown runs differ although no visible column says so. The column of settings names the
 /// differences within an experiment, if it is not cut.
-pub fn hidden_differences(
-    runs: &Runs,
-    table: &RunTable,
-    columns: &[RunColumn],
-    shown: &TableLayout,
-) -> Vec<String> {
+pub fn hidden_differences(runs: &Runs, table: &RunTable, layout: &RunsLayout) -> Vec<String> {
+    let RunsLayout { columns, shown, .. } = layout;
     let place_of = |name: &str| shown.places.iter().find(|place| columns[place.column].name == name);
     let names_settings = runs.is_one_experiment
         && place_of(SETTING).is_some_and(|place| {
             let column = &table.columns()[columns[place.column].column];
             longest(runs, column) <= place.width.into()
         });
-    let is_setting = |name: &str| name != "architecture" && name != MODEL && !SHARED.contains(&name);
+    let own_columns = options_in_both_lists();
     let is_hidden = |column: &&RunTableColumn| {
         let name = &*column.field.name;
-        place_of(name).is_none() && !(names_settings && is_setting(name))
+        place_of(name).is_none() && (!names_settings || own_columns.contains(&name))
     };
     let differing = runs.differing.iter().filter_map(|at| table.columns().get(*at));
     differing.map(AsRef::as_ref).filter(is_hidden).map(|column| name(column).to_owned()).collect()

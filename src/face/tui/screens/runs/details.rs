@@ -25,7 +25,7 @@ pub fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, sto
     let inner = frame(buf, area, &title, theme);
     let Some(record) = record else { return };
     let (lines, width, fitting) = detail_lines(record, &stored.annotations, inner);
-    let (about, height) = (about_column(&lines, width), usize::from(inner.height));
+    let (about, height) = (name_column_width(&lines, width), usize::from(inner.height));
     let place = |at: usize| {
         let (column, row) = (at / height.max(1), at % height.max(1));
         (inner.x + column as u16 * width, inner.y + row as u16)
@@ -43,19 +43,30 @@ pub fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, sto
     }
 }
 
+/// Details of a run, one per line; empty if they all fit.
+pub fn cut_details(record: &Record, annotations: &Annotations, area: Rect) -> Vec<String> {
+    let (lines, _, fitting) = detail_lines(record, annotations, inside(area));
+    match fitting < lines.len() {
+        true => {
+            described(record, annotations).iter().map(|(name, says)| format!("{name}: {says}")).collect()
+        }
+        false => Vec::new(),
+    }
+}
+
 /// Lines of the details of a run, the width of their column, and the number of lines that fit.
-pub fn detail_lines(
+fn detail_lines(
     record: &Record,
     annotations: &Annotations,
     inner: Rect,
 ) -> (Vec<(String, String)>, u16, usize) {
-    let lines = words(record, annotations, inner);
+    let lines = detail_rows(record, annotations, inner);
     // long descriptions flow into two columns where both have room
     let height = usize::from(inner.height);
     let flows = lines.len() > height && inner.width >= 2 * state::DETAILS - 8;
     let (width, columns) = if flows { (inner.width / 2, 2) } else { (inner.width, 1) };
     let lines = match flows {
-        true => words(record, annotations, Rect { width: width - 2, ..inner }),
+        true => detail_rows(record, annotations, Rect { width: width - 2, ..inner }),
         false => lines,
     };
     let fitting = match columns * height {
@@ -66,14 +77,14 @@ pub fn detail_lines(
 }
 
 /// Columns of the names and the gap behind them; a name of more than half the width pushes its value to the right.
-fn about_column(lines: &[(String, String)], width: u16) -> u16 {
+fn name_column_width(lines: &[(String, String)], width: u16) -> u16 {
     let most = usize::from(width) / 2;
     let widths = lines.iter().map(|(name, _)| name.width());
     widths.filter(|width| *width <= most).max().unwrap_or(0) as u16 + 2
 }
 
 /// Describes a run: names and values.
-pub fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)> {
+fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)> {
     let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
     let head = [("status".to_owned(), status), ("cell".to_owned(), record.spec.label())];
     let sections = desk::describe(record, annotations.of(&record.run));
@@ -94,9 +105,9 @@ fn basis(record: &Record, section: &RunSection) -> Option<(String, String)> {
 }
 
 /// [`described`], wrapped; a continued value has no name.
-fn words(record: &Record, annotations: &Annotations, area: Rect) -> Vec<(String, String)> {
+fn detail_rows(record: &Record, annotations: &Annotations, area: Rect) -> Vec<(String, String)> {
     let all = described(record, annotations);
-    let column = about_column(&all, area.width);
+    let column = name_column_width(&all, area.width);
     let mut lines = Vec::new();
     for (about, says) in all {
         // a long name leaves less room in its first line
@@ -133,8 +144,8 @@ impl Runs {
         cx.lay(TextView::new(record.run.clone(), move |width| {
             let why = no_timeline.iter().flat_map(|why| wrap(&format!("no timeline: {why}"), width));
             let why = why.map(|text| vec![(text, Role::Warn)]);
-            let lines = words(&record, &annotations, Rect::new(0, 0, width as u16, 1));
-            let about = usize::from(about_column(&lines, width as u16));
+            let lines = detail_rows(&record, &annotations, Rect::new(0, 0, width as u16, 1));
+            let about = usize::from(name_column_width(&lines, width as u16));
             let pieces = |(name, says): (String, String)| {
                 let name = format!("{name:<about$}");
                 vec![(name, Role::Dim), (says, Role::Text)]

@@ -1,67 +1,63 @@
 //! Drawing of screen 3, the stored runs.
 
-use std::collections::HashSet;
-
 use ratatui::text::{self, Span};
 
 use super::columns::{self, RunColumn};
-use super::details::{described, detail_lines, draw_details};
-use super::state::{self, COLUMNS, PINNED, RunListLine, Runs};
-use super::{Act, RunAreas};
+use super::details::{cut_details, draw_details};
+use super::layout::RunsLayout;
+use super::state::{self, RunListLine, Runs};
+use super::{Act, header};
+use crate::face::tui::format::{cut_front, cut_middle};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate};
-use crate::face::tui::widgets::table::{self, TableLayout, TableRows};
+use crate::face::tui::widgets::table::{self, TableRows};
 use ::table::Record;
 use study::analysis::{RunTable, RunTableColumn};
 
 /// Marks behind the status of a run: its cell's rounds vary widely, or its samples.
-const NOISY: &str = "!";
-const UNSTEADY: &str = "~";
+pub const NOISY: &str = "!";
+pub const UNSTEADY: &str = "~";
 
-/// Example that an empty filter shows while it has the focus.
-const EXAMPLE: &str = "ladder tp=8 tpot<20";
+/// Texts of a frame that the help repeats if they are cut.
+#[derive(Debug, Default)]
+struct DrawnTexts {
+    /// The longest text of the second row, and true if there is no room for it.
+    order: (String, bool),
+    /// Values of the selected run that the window does not show whole: `link native`.
+    cut_values: Vec<String>,
+}
 
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
-    let theme = cx.theme;
+    draw_texts(buf, body, runs, cx);
+}
+
+fn draw_texts(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) -> DrawnTexts {
+    let (theme, mut texts) = (cx.theme, DrawnTexts::default());
     let Some(stored) = &cx.stored else {
         empty(buf, body, "reading the runs directory…", theme);
-        return;
+        return texts;
     };
     if stored.records.is_empty() && stored.damaged.is_empty() {
         let text = format!("no runs yet in {}: {}", cx.dir.display(), cx.keys.to_first_run());
         empty(buf, body, &text, theme);
-        return;
+        return texts;
     }
-    let RunAreas { top, about, table: area, details } = runs.areas(body);
-    let (columns, specs) = columns::columns(runs, &stored.table, area.width);
-    let shown = table::lay_out(&specs, area, Some(runs.scroll));
-    // a list longer than the window shows the position
-    let rows = usize::from(area.height.saturating_sub(1));
-    let runs_above = runs.lines.iter().take(runs.list.selected + 1);
-    let place = (runs.lines.len() > rows)
-        .then(|| runs_above.filter(|line| !matches!(line, RunListLine::Group { .. })).count().max(1));
-    let more = match runs.lines.is_empty() {
-        true => String::new(),
-        false => table::rows_out_of_view(&runs.list, runs.lines.len(), area).unwrap_or_default(),
-    };
-    // the table writes the number of rows out of view there if its titles take the whole header
-    let about = Rect { width: area.width, ..about };
-    let (about, end) = cut_left(about, about.width.saturating_sub(more.width() as u16));
-    let (filter, rest) = draw_top(buf, (top, about), runs, cx, (stored, place), &shown);
+    let layout = runs.layout(body, &stored.table);
+    let rows = header::draw_top(buf, runs, cx, stored, &layout);
     if runs.lines.is_empty() {
-        empty(buf, area, &nothing(runs, cx), theme);
+        empty(buf, layout.areas.table, &nothing(runs, cx), theme);
     } else {
-        draw_table(buf, area, theme, runs, stored, (&columns, &specs));
-        let is_taken = end.intersection(buf.area).positions().any(|at| buf[at].symbol() != " ");
-        let rest = if is_taken { rest } else { Rect { width: rest.width + end.width, ..rest } };
-        draw_about(buf, rest, cx, runs, (&stored.table, &columns, &shown), filter == about);
+        draw_table(buf, theme, runs, stored, &layout);
+        draw_order_marks(buf, theme, runs, &stored.table, &layout);
+        draw_groups(buf, theme, runs, &stored.table, layout.areas.table);
+        texts.order = header::draw_order(buf, runs, cx, &stored.table, &layout, &rows);
         match runs.shows_detail(body.width) {
-            true => draw_details(buf, details, cx, runs, stored),
-            false => draw_hidden(buf, details, theme, runs, stored, (&columns, &shown)),
+            true => draw_details(buf, layout.areas.details, cx, runs, stored),
+            false => texts.cut_values = draw_hidden(buf, theme, runs, stored, &layout),
         }
     }
-    runs.filter.draw_offers(buf, filter, body, theme);
+    runs.filter.draw_offers(buf, rows.filter, body, theme);
+    texts
 }
 
 /// Reason no run is shown, and the keys that show runs again.
@@ -84,108 +80,17 @@ fn nothing(runs: &Runs, cx: &Context) -> String {
     }
 }
 
-/// Draws the counts, the scope and the filter, which has the second row if the first has no room. Returns the row of the
-/// filter, and the rest of the second.
-fn draw_top(
-    buf: &mut Buffer,
-    (top, about): (Rect, Rect),
-    runs: &Runs,
-    cx: &Context,
-    (stored, place): (&Snapshot, Option<usize>),
-    shown: &TableLayout,
-) -> (Rect, Rect) {
-    let theme = cx.theme;
-    let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
-    let mut states = String::new();
-    if stored.running > 0 {
-        states += &format!(", {} ▶ running", stored.running);
-    }
-    for (status, runs) in runs.bad.iter().filter(|_| top.width >= 100) {
-        states += &format!(", {runs} {} {}", status.glyph(), status.as_str());
-    }
-    if !runs.marked.is_empty() {
-        states += &format!(", {} marked", runs.marked.len());
-        let hidden = runs.hidden_marks(stored);
-        if hidden > 0 {
-            states += &format!(" ({hidden} not shown)");
-        }
-    }
-    if runs.only_marked {
-        states += " (only these)";
-    }
-    let badge = runs.provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
-    // hidden columns are counted on the right
-    let hidden = shown.words_in(top.width);
-    let taken = states.width() + badge.width() + hidden.width() + 2;
-    let is_filtered = runs.filter.typing || !runs.filter.value().is_empty();
-    let filter = runs.filter.whole_width(top);
-    let is_below = count.width() + taken + filter > top.width.into();
-    let is_empty = runs.filter.typing && runs.filter.value().is_empty();
-    let example = if is_empty { EXAMPLE } else { "" };
-    // the scope and the filter come before the model and the row
-    let taken = taken + if is_below { 0 } else { filter + example.width() };
-    let model = runs.model.as_ref().map(|model| format!(", {model}"));
-    let out_of_scope = (runs.out_of_scope > 0 && !is_filtered).then(|| {
-        let key = cx.keys.label(Action::Scope);
-        format!(" ({} of other experiments: {key})", runs.out_of_scope)
-    });
-    for more in [model, place.map(|place| format!(", row {place}")), out_of_scope] {
-        let fits = |more: &String| count.width() + more.width() + taken <= top.width.into();
-        let more = more.filter(fits);
-        count.extend(more);
-    }
-    count += &states;
-    let (first, columns) = cut_left(top, top.width.saturating_sub(hidden.width() as u16));
-    // the provenance is cut last
-    let room = usize::from(first.width).saturating_sub(badge.width());
-    let count = leading_clauses(&count, room, &[", ", " ("]).unwrap_or(&count);
-    let mut x = put(buf, top, top.x, top.y, count, theme.style(Role::Title));
-    if let Some(provenance) = runs.provenance {
-        x = put(buf, top, x, top.y, &badge, theme.provenance(provenance));
-    }
-    put(buf, columns, columns.x, columns.y, &hidden, theme.style(Role::Dim));
-    let row = match is_below {
-        true => cut_left(about, 1).1,
-        false => cut_left(first, (x + 2).saturating_sub(first.x)).1,
-    };
-    let x = runs.filter.draw(buf, row, theme, example);
-    if let (None, false, Some(first)) = (&runs.filter.wrong, runs.filter.typing, stored.damaged.first())
-    {
-        let note = format!("✘ {} unreadable: {first}", stored.damaged.len());
-        put(buf, row, x, row.y, &note, theme.style(Role::Bad));
-    }
-    match is_below {
-        true => (about, cut_left(about, x.saturating_sub(about.x)).1),
-        false => (top, about),
-    }
-}
-
 /// Texts that the window cuts: the order with the options in which the shown runs differ, and the details of the selected
 /// run, or its values that the table hides.
 pub fn notes(runs: &Runs, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     let Some(stored) = cx.stored.as_ref().filter(|_| !runs.lines.is_empty()) else { return Vec::new() };
-    let mut buf = Buffer::empty(body);
-    draw(&mut buf, body, runs, cx);
-    let text_of = |row: Rect| row.positions().map(|at| buf[at].symbol()).collect::<String>();
-    let rows: Vec<String> = body.rows().map(text_of).collect();
-    let is_cut = |text: &str| !rows.iter().any(|row| row.contains(text));
-    let areas = runs.areas(body);
-    let (columns, specs) = columns::columns(runs, &stored.table, areas.table.width);
-    let shown = table::lay_out(&specs, areas.table, Some(runs.scroll));
-    let about = about_texts(cx, runs, (&stored.table, &columns, &shown)).swap_remove(0);
-    let is_folded = is_cut(&about);
-    let mut notes = vec![ScreenNote::new(about, is_folded)];
+    let DrawnTexts { order: (order, is_cut), cut_values } =
+        draw_texts(&mut Buffer::empty(body), body, runs, cx);
+    let mut notes = vec![ScreenNote::new(order, is_cut)];
     let Some(record) = runs.described(stored) else { return notes };
-    let (heading, lines) = if runs.shows_detail(body.width) {
-        let annotations = &stored.annotations;
-        let (lines, _, fitting) = detail_lines(record, annotations, inside(areas.details));
-        let described = described(record, annotations).into_iter();
-        let described = described.map(|(name, says)| format!("{name}: {says}"));
-        ("details of", described.filter(|_| fitting < lines.len()).collect::<Vec<_>>())
-    } else {
-        let hidden = hidden_values(runs, stored, (&columns, &shown)).into_iter();
-        let hidden = hidden.map(|(name, text)| format!("{name} {text}"));
-        ("also of", hidden.filter(|text| is_cut(text)).collect())
+    let (heading, lines) = match runs.shows_detail(body.width) {
+        true => ("details of", cut_details(record, &stored.annotations, runs.areas(body).details)),
+        false => ("also of", cut_values),
     };
     if !lines.is_empty() {
         notes.push(ScreenNote::new(format!("{heading} {}:\n{}", record.run, lines.join("\n")), true));
@@ -193,119 +98,47 @@ pub fn notes(runs: &Runs, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     notes
 }
 
-/// Draws the longest of [`about_texts`] that fits. Next to the filter, draws only a text that fits whole.
-fn draw_about(
-    buf: &mut Buffer,
-    area: Rect,
-    cx: &Context,
-    runs: &Runs,
-    table: (&RunTable, &[RunColumn], &TableLayout),
-    is_beside_filter: bool,
-) {
-    let texts = about_texts(cx, runs, table);
-    let room = area.width.saturating_sub(2);
-    let text = first_fitting(&texts, room);
-    if is_beside_filter && text.width() > room.into() {
-        return;
-    }
-    put(buf, area, area.x + 1, area.y, text, cx.theme.style(Role::Dim));
-}
-
-/// The order, and the options in which the shown runs differ unseen or that they share; then shorter forms.
-fn about_texts(
-    cx: &Context,
-    runs: &Runs,
-    (table, columns, shown): (&RunTable, &[RunColumn], &TableLayout),
-) -> Vec<String> {
-    let (order, short) = (runs.order_words(table), runs.short_order_words(table));
-    let first = runs.marked_order().into_iter().next().map(|(name, _)| name);
-    let is_marked = shown.places.iter().any(|place| Some(&columns[place.column].name) == first.as_ref());
-    // without a title that marks the order, its words are cut last
-    let least = short.split(", ").next().unwrap_or_default().to_owned();
-    let hidden = columns::hidden_differences(runs, table, columns, shown);
-    let key = cx.key::<Runs>(Act::Columns);
-    let mut texts = match hidden.is_empty() {
-        true => vec![order, short],
-        false => {
-            let all = hidden.join(", ");
-            let options = counted(hidden.len(), "option");
-            let count = format!("differ also in {options}: {key}");
-            vec![
-                format!("{order}; runs differ also in {all} ({key} adds columns)"),
-                format!("{order}; {count}"),
-                format!("{short}; {count}"),
-                format!("{short}; {options} hidden: {key}"),
-                if is_marked { count } else { short },
-            ]
-        }
-    };
-    if !is_marked {
-        texts.push(least);
-    }
-    if !runs.shared.is_empty() {
-        texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
-    }
-    // marks are explained before details of the order
-    let legends = legends(cx, runs);
-    let explained =
-        legends.iter().flat_map(|legend| texts.iter().map(move |t| format!("{t}; {legend}")));
-    let explained: Vec<String> = explained.chain(legends.last().cloned()).collect();
-    texts.splice(0..0, explained);
-    texts
-}
-
-/// Meanings of the marks that the shown runs have; then shorter. Empty without marks.
-fn legends(cx: &Context, runs: &Runs) -> Vec<String> {
-    let key = cx.key::<Runs>(Act::Group);
-    let noisy = |ratio: f64| {
-        let short = format!("{NOISY} rounds differ up to {ratio:.1}x");
-        [format!("{NOISY} noisy: rounds of one cell differ up to {ratio:.1}x ({key} pools them)"), short]
-    };
-    let unsteady = runs.has_unsteady.then(|| format!("{UNSTEADY} samples vary widely"));
-    match (runs.noise.map(noisy), unsteady) {
-        (Some(noisy), Some(unsteady)) => noisy.map(|noisy| format!("{noisy}; {unsteady}")).into(),
-        (Some(noisy), None) => noisy.into(),
-        (None, unsteady) => unsteady.into_iter().collect(),
-    }
-}
-
-fn draw_table(
-    buf: &mut Buffer,
-    area: Rect,
-    theme: Theme,
-    runs: &Runs,
-    stored: &Snapshot,
-    (columns, specs): (&[RunColumn], &[table::TableColumn]),
-) {
+fn draw_table(buf: &mut Buffer, theme: Theme, runs: &Runs, stored: &Snapshot, layout: &RunsLayout) {
     let rows = TableRows { scrolled: Some(runs.scroll), ..TableRows::new(&runs.list, runs.lines.len()) };
-    table::draw(buf, area, theme, specs, rows, |row, column, width| {
-        let mut line = cell(runs, stored, runs.lines[row], &columns[column], width, theme);
+    table::draw(buf, layout.areas.table, theme, &layout.specs, rows, |row, column, width| {
+        let mut line = cell(runs, stored, runs.lines[row], &layout.columns[column], width, theme);
         if column == 0 {
             line.spans.splice(0..0, status(runs, stored, runs.lines[row], theme));
         }
         line
     });
-    for place in table::lay_out(specs, area, Some(runs.scroll)).places {
-        let column = &stored.table.columns()[columns[place.column].column];
-        if let Some(mark) = columns::mark_behind(runs, column, &specs[place.column]) {
-            // after the title or before it; if it would touch another title there, in a blank or over the last letter
-            let behind = place.x + place.width;
-            let title = specs[place.column].title.trim_start();
-            let before = behind.saturating_sub(title.width() as u16 + 1);
-            let is_blank = |x: u16| {
-                x >= area.right() || buf.cell((x, area.y)).is_none_or(|cell| cell.symbol() == " ")
-            };
-            let x = if behind < area.right() && is_blank(behind) && is_blank(behind + 1) {
-                behind
-            } else if is_blank(before) && is_blank(before.saturating_sub(1)) {
-                before
-            } else {
-                behind.saturating_sub(title.rfind(' ').map_or(1, |at| title[at..].width() as u16))
-            };
+}
+
+/// Draws the direction of sorted columns whose titles have no room for it.
+fn draw_order_marks(buf: &mut Buffer, theme: Theme, runs: &Runs, table: &RunTable, layout: &RunsLayout) {
+    let area = layout.areas.table;
+    for place in &layout.shown.places {
+        let column = &table.columns()[layout.columns[place.column].column];
+        let spec = &layout.specs[place.column];
+        if let Some(mark) = columns::mark_behind(runs, column, spec) {
+            let x = mark_position(buf, area, spec.title.trim_start(), place.x + place.width);
             put(buf, area, x, area.y, mark, theme.style(Role::Title));
         }
     }
-    let group = runs.group(&stored.table).and_then(|at| stored.table.columns().get(at));
+}
+
+/// Place of a mark behind a title or before it; if it would touch another title there, in a blank or over the last letter.
+fn mark_position(buf: &Buffer, area: Rect, title: &str, behind: u16) -> u16 {
+    let is_blank =
+        |x: u16| x >= area.right() || buf.cell((x, area.y)).is_none_or(|cell| cell.symbol() == " ");
+    let before = behind.saturating_sub(title.width() as u16 + 1);
+    if behind < area.right() && is_blank(behind) && is_blank(behind + 1) {
+        behind
+    } else if is_blank(before) && is_blank(before.saturating_sub(1)) {
+        before
+    } else {
+        behind.saturating_sub(title.rfind(' ').map_or(1, |at| title[at..].width() as u16))
+    }
+}
+
+/// Draws the lines above groups: their value, and their number of runs by status.
+fn draw_groups(buf: &mut Buffer, theme: Theme, runs: &Runs, table: &RunTable, area: Rect) {
+    let group = runs.group(table).and_then(|at| table.columns().get(at));
     for (index, y) in runs.list.rows(runs.lines.len(), cut_top(area, 1).1) {
         let RunListLine::Group { row, count, running, bad } = runs.lines[index] else { continue };
         let value = group.map_or(String::new(), |column| {
@@ -369,7 +202,7 @@ fn cell(
 ) -> text::Line<'static> {
     let Some(record) = runs.record_of(line, stored) else { return text::Line::default() };
     let spec = &stored.table.columns()[column.column];
-    let (fitting, mut spans) = (fitting(runs, record, spec, line, width), Vec::new());
+    let (text, mut spans) = (cut_cell_text(runs, record, spec, line, width), Vec::new());
     // a round under the line of its cell, which names the options
     let is_round = |row: u32| runs.cells.iter().any(|cell| cell.rows.contains(&row));
     let style = match &*column.name {
@@ -384,16 +217,14 @@ fn cell(
     };
     let found = style.add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
     let mut at = 0;
-    for letters in runs.bound.highlight(column.column, spec, &fitting) {
-        if let (Some(before), Some(part)) =
-            (fitting.get(at..letters.start), fitting.get(letters.clone()))
-        {
+    for letters in runs.bound.highlight(column.column, spec, &text) {
+        if let (Some(before), Some(part)) = (text.get(at..letters.start), text.get(letters.clone())) {
             spans.push(Span::styled(before.to_owned(), style));
             spans.push(Span::styled(part.to_owned(), found));
             at = letters.end;
         }
     }
-    spans.push(Span::styled(fitting[at..].to_owned(), style));
+    spans.push(Span::styled(text[at..].to_owned(), style));
     text::Line::from(spans)
 }
 
@@ -407,7 +238,7 @@ fn text_of(runs: &Runs, line: RunListLine, column: &RunTableColumn) -> String {
 }
 
 /// Text of a line in a column, shortened to this width.
-fn fitting(
+fn cut_cell_text(
     runs: &Runs,
     record: &Record,
     column: &RunTableColumn,
@@ -429,132 +260,51 @@ fn fitting(
 
 /// Values of the selected run with their column names: those that distinguish it from a run that looks the same, and those
 /// that the table cuts or hides.
-fn hidden_values<'a>(
-    runs: &Runs,
-    stored: &'a Snapshot,
-    (columns, shown): (&[RunColumn], &TableLayout),
-) -> Vec<(&'a str, String)> {
+fn hidden_values<'a>(runs: &Runs, stored: &'a Snapshot, layout: &RunsLayout) -> Vec<(&'a str, String)> {
     let line = runs.lines.get(runs.list.selected).copied();
     let Some((line, record)) = line.and_then(|line| Some((line, runs.record_of(line, stored)?))) else {
         return Vec::new();
     };
     let unseen = runs.unseen.iter().map(|column| (None, *column));
-    let chosen = columns.iter().enumerate().map(|(at, column)| (Some(at), column.column));
+    let chosen = layout.columns.iter().enumerate().map(|(at, column)| (Some(at), column.column));
     let hidden = |(at, column): (Option<usize>, usize)| {
         let spec = stored.table.columns().get(column)?;
         let text = text_of(runs, line, spec);
         let is_whole = |place: &table::ColumnPosition| {
-            Some(place.column) == at && fitting(runs, record, spec, line, place.width) == text
+            Some(place.column) == at && cut_cell_text(runs, record, spec, line, place.width) == text
         };
-        let is_shown = text.is_empty() || text == "-" || shown.places.iter().any(is_whole);
+        let is_shown = text.is_empty() || text == "-" || layout.shown.places.iter().any(is_whole);
         (!is_shown).then(|| (columns::name(spec), text))
     };
     unseen.chain(chosen).filter_map(hidden).collect()
 }
 
-/// Draws [`hidden_values`], uncut as long as there is room.
+/// Draws [`hidden_values`], uncut as long as there is room. Returns the cut ones with their column names.
 fn draw_hidden(
     buf: &mut Buffer,
-    area: Rect,
     theme: Theme,
     runs: &Runs,
     stored: &Snapshot,
-    table: (&[RunColumn], &TableLayout),
-) {
-    let (mut x, mut y, mut is_cut) = (area.x + 1, area.y, false);
-    for (name, text) in hidden_values(runs, stored, table) {
+    layout: &RunsLayout,
+) -> Vec<String> {
+    let area = layout.areas.details;
+    let (mut x, mut y, mut cut_values) = (area.x + 1, area.y, Vec::new());
+    for (name, text) in hidden_values(runs, stored, layout) {
         let needed = (name.width() + 1 + text.width()) as u16;
         if x + needed > area.right() && x > area.x + 1 && y + 1 < area.bottom() {
             (x, y) = (area.x + 1, y + 1);
         }
-        is_cut |= x + needed > area.right();
+        if x + needed > area.right() || area.is_empty() {
+            cut_values.push(format!("{name} {text}"));
+        }
         x = put(buf, area, x, y, name, theme.style(Role::Dim)) + 1;
         let room = area.right().saturating_sub(x);
         x = put(buf, area, x, y, &cut(&text, room), theme.style(Role::Text)) + 2;
     }
-    if is_cut {
+    if !cut_values.is_empty() {
         put(buf, area, area.right().saturating_sub(1), y, "…", theme.style(Role::Dim));
     }
-}
-
-fn cut_front(text: &str, width: u16) -> String {
-    let (width, letters) = (usize::from(width), text.chars().count());
-    if letters <= width || width < 2 {
-        return cut(text, width as u16);
-    }
-    let end: String = text.chars().skip(letters + 1 - width).collect();
-    format!("…{end}")
-}
-
-/// Truncates an id in the middle: its end distinguishes runs of the same second and rows of a batch.
-pub(super) fn cut_middle(id: &str, width: u16) -> String {
-    const END: usize = 9;
-    let (width, letters) = (usize::from(width), id.chars().count());
-    if letters <= width || width < END + 4 {
-        return cut(id, width as u16);
-    }
-    let begin: String = id.chars().take(width - END - 1).collect();
-    let end: String = id.chars().skip(letters - END).collect();
-    format!("{begin}…{end}")
-}
-
-struct ColumnChoice {
-    names: Vec<String>,
-    /// Number of visible columns, which are the first in `names`.
-    shown: usize,
-    /// Columns whose value all listed runs share.
-    same: HashSet<String>,
-}
-
-impl ColumnChoice {
-    fn items(&self, cx: &Context) -> Vec<CheckItem> {
-        let item = |(at, name): (usize, &String)| {
-            let (mark, role) = match at < self.shown {
-                _ if PINNED.contains(&name.as_str()) => ("[always]", Role::Dim),
-                // shown once the runs differ in it
-                true if self.same.contains(name) => ("[same]", Role::Text),
-                true => ("[x]", Role::Text),
-                false => ("[ ]", Role::Dim),
-            };
-            let about = title_of(name, cx).unwrap_or_default();
-            CheckItem { mark: mark.into(), name: name.clone(), about, role }
-        };
-        self.names.iter().enumerate().map(item).collect()
-    }
-
-    /// Handles a key at a column; returns the new selection, or `None` if the key is not handled.
-    fn key(&mut self, code: KeyCode, at: usize) -> Option<usize> {
-        let Self { names, shown, .. } = self;
-        let is_movable = |at: usize| names.get(at).is_some_and(|name| !PINNED.contains(&name.as_str()));
-        match code {
-            KeyCode::Char(' ') | KeyCode::Enter if is_movable(at) => {
-                let name = names.remove(at);
-                let off = at < *shown;
-                *shown -= usize::from(off);
-                names.insert(*shown, name);
-                *shown += usize::from(!off);
-                // the next column has moved here
-                Some(if off { at } else { (at + 1).min(names.len() - 1) })
-            }
-            KeyCode::Char('J') | KeyCode::Right if at + 1 < *shown && is_movable(at) => {
-                names.swap(at, at + 1);
-                Some(at + 1)
-            }
-            KeyCode::Char('K') | KeyCode::Left
-                if at < *shown && is_movable(at) && is_movable(at.checked_sub(1)?) =>
-            {
-                names.swap(at, at - 1);
-                Some(at - 1)
-            }
-            KeyCode::Char('d') => {
-                let default = |name: &String| COLUMNS.iter().position(|column| column == name);
-                names.sort_by_key(|name| default(name).unwrap_or(COLUMNS.len()));
-                *shown = names.iter().filter(|name| default(name).is_some()).count();
-                Some(at)
-            }
-            _ => None,
-        }
-    }
+    cut_values
 }
 
 impl Runs {
@@ -567,42 +317,4 @@ impl Runs {
         };
         stored.records.get(row as usize)
     }
-
-    pub(super) fn choose_columns(&self, cx: &mut Context) {
-        let Some(stored) = cx.stored.clone() else { return };
-        let table = &stored.table;
-        let mut names: Vec<String> =
-            self.columns.iter().filter(|name| table.find(name).is_some()).cloned().collect();
-        let shown = names.len();
-        let others = table.shown().map(|column| column.field.name.to_string());
-        names.extend(others.filter(|name| !self.columns.contains(name)));
-        let mut choice = ColumnChoice { names, shown, same: self.empty.clone() };
-        let items = choice.items(cx);
-        let hints = &[
-            ("Space", "on or off"),
-            ("J K", "move"),
-            ("d", "default"),
-            ("/", "search"),
-            ("Esc", "close"),
-        ];
-        cx.lay(Checklist::new("columns", hints, items, move |runs: &mut Self, code, at, cx| {
-            let Some(at) = choice.key(code, at) else { return ChecklistUpdate::Nothing };
-            runs.columns = choice.names[..choice.shown].to_vec();
-            runs.scroll = 0;
-            if let Some(stored) = &cx.stored {
-                runs.note_empty(&stored.table);
-            }
-            ChecklistUpdate::Items(choice.items(cx), at)
-        }));
-    }
-}
-
-fn title_of(name: &str, cx: &Context) -> Option<String> {
-    let table = &cx.stored.as_ref()?.table;
-    let column = table.columns().get(table.find(name)?)?;
-    let (title, short) = (columns::name(column), column.field.short());
-    // if the title itself can be typed, the short name adds nothing
-    let typed =
-        if short == name || column.field.is(title) { String::new() } else { format!("  ({short})") };
-    Some(format!("{title}{typed}"))
 }

@@ -2,10 +2,13 @@
 
 mod beside;
 mod cells;
+mod choose;
 mod columns;
 mod details;
 mod draw;
 mod edits;
+mod header;
+mod layout;
 mod order;
 mod recorded;
 pub mod state;
@@ -13,12 +16,13 @@ pub mod state;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use self::layout::RunsLayout;
 pub use self::recorded::TraceLookup;
 pub use self::state::Runs;
 use self::state::{HIDDEN, RunListLine};
 use crate::face::tui::prelude::*;
 use crate::face::tui::trace_picker;
-use crate::face::tui::widgets::table::{ColumnPosition, lay_out};
+use crate::face::tui::widgets::table::ColumnPosition;
 use lab::store::Store;
 use plan::Architecture;
 use study::analysis::RunTableColumn;
@@ -368,38 +372,7 @@ impl Screen for Runs {
     }
 }
 
-struct RunAreas {
-    /// Counts, the scope and the filter.
-    top: Rect,
-    /// Order, and what the shown runs differ in or share.
-    about: Rect,
-    /// With the header.
-    table: Rect,
-    /// Framed details; without them, the values of the selected run that the table does not show.
-    details: Rect,
-}
-
 impl Runs {
-    fn areas(&self, body: Rect) -> RunAreas {
-        /// Lowest body with rows for values that the table has no room for.
-        const LOWEST: u16 = 10;
-        let (top, rest) = cut_top(body, 1);
-        let (about, rest) = cut_top(rest, 1);
-        let (table, details) = match self.shows_detail(body.width) && !self.lines.is_empty() {
-            false if body.height < LOWEST => cut_bottom(rest, 0),
-            false if body.width >= self.needed && self.unseen.is_empty() => cut_bottom(rest, 0),
-            false => cut_bottom(rest, if body.width < 120 { 2 } else { 1 }),
-            true if body.width >= 150 => cut_left(rest, body.width - state::DETAILS),
-            true => {
-                // half of the height, in a low window less, plus whatever a short list leaves free
-                let list = u16::try_from(self.lines.len().max(1) + 1).unwrap_or(u16::MAX);
-                let most = if rest.height < 20 { rest.height * 2 / 5 } else { rest.height.div_ceil(2) };
-                cut_bottom(rest, rest.height - list.min(most))
-            }
-        };
-        RunAreas { top, about, table, details }
-    }
-
     fn close(&mut self, cx: &mut Context) {
         if self.shows_detail(cx.size.0) && !self.lines.is_empty() {
             self.detail = Some(false);
@@ -419,14 +392,12 @@ impl Runs {
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
         match event.kind {
             PointerKind::Click | PointerKind::DoubleClick => {
-                let table = self.areas(body).table;
-                let header = cut_top(table, 1).0;
+                let header = cut_top(self.areas(body).table, 1).0;
                 if !header.contains(event.at) {
                     return false;
                 }
                 let Some(stored) = cx.stored.clone() else { return false };
-                let (columns, specs) = columns::columns(self, &stored.table, table.width);
-                let shown = lay_out(&specs, table, Some(self.scroll));
+                let RunsLayout { columns, shown, .. } = self.layout(body, &stored.table);
                 let on =
                     |place: &&ColumnPosition| (place.x..=place.x + place.width).contains(&event.at.x);
                 if let Some(place) = shown.places.iter().find(on) {
@@ -472,11 +443,9 @@ impl Runs {
     /// Scrolls sideways, up to the last column.
     fn scroll(&mut self, by: isize, cx: &Context) {
         let Some(stored) = &cx.stored else { return };
-        let area = self.areas(cx.body()).table;
         // other columns are pinned once the user scrolls
         self.scroll = self.scroll.saturating_add_signed(by);
-        let (_, specs) = columns::columns(self, &stored.table, area.width);
-        self.scroll = lay_out(&specs, area, Some(self.scroll)).left;
+        self.scroll = self.layout(cx.body(), &stored.table).shown.left;
     }
 }
 

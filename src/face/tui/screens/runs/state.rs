@@ -15,40 +15,14 @@ use crate::desk;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
 use study::analysis::filter::{BoundFilter, Filter};
+use study::analysis::run_list::{IfShared, RunListColumn, SCREEN_COLUMNS};
 use study::analysis::{RunCell, RunTable, RunTableColumn};
 use table::{Provenance, Record, Status, Unit};
 
 pub const DETAILS: u16 = 60;
 
-pub const COLUMNS: [&str; 17] = [
-    "architecture",
-    PROVENANCE,
-    "tp",
-    EP,
-    DP,
-    "batch",
-    "p2p",
-    SETTING,
-    MODEL,
-    TPOT,
-    "tokens_per_s_per_gpu",
-    EXPOSED,
-    HIDDEN,
-    "tokens_per_s",
-    "run",
-    "tags",
-    "note",
-];
-
-/// Columns shown only where runs differ in them: most runs divide neither experts nor sequences, and the header names the model
-/// that all shown runs have.
-pub(super) const VARIED: [&str; 3] = [EP, DP, MODEL];
 const EP: &str = "ep";
 const DP: &str = "dp";
-pub(super) const MODEL: &str = "model";
-
-/// Columns that several runs do not show if they share the value: the header names it.
-pub(super) const SHARED: [&str; 3] = ["tp", "batch", "p2p"];
 
 pub(super) const EXPOSED: &str = "exposed_pct";
 pub(super) const HIDDEN: &str = "overlap_pct";
@@ -100,9 +74,9 @@ pub struct Runs {
     pub cursors: HashMap<SortOrder, String>,
     /// Shown columns, by name, in order; empty until rows are arranged.
     pub columns: Vec<String>,
-    /// Columns that tell nothing about the shown runs, by name: empty, or [`VARIED`] and [`SHARED`] ones with one value.
+    /// Columns that tell nothing about the shown runs, by name: empty, or with one value and not [`IfShared::Kept`].
     pub empty: HashSet<String>,
-    /// Values of the [`SHARED`] columns that are not shown: `batch 16`.
+    /// Values of the [`IfShared::Moved`] columns that are not shown: `batch 16`.
     pub shared: Vec<String>,
     /// Options and variables in which the shown runs differ, as indices of columns.
     pub differing: Vec<usize>,
@@ -287,7 +261,7 @@ impl Runs {
     /// Filters and sorts the lines, keeping the selected run if possible.
     pub fn arrange(&mut self, snapshot: Option<&Snapshot>) {
         if self.columns.is_empty() {
-            self.columns = COLUMNS.map(String::from).into();
+            self.columns = SCREEN_COLUMNS.iter().map(|column| column.name.to_owned()).collect();
         }
         let (held, is_cell) = (self.row(), self.selected_cell().is_some());
         self.cells.clear();
@@ -364,21 +338,21 @@ impl Runs {
             column.is_some_and(|column| {
                 let mut cells = self.rows().map(|row| column.cell(row as usize));
                 let differs = || column.differs(self.rows().map(|row| row as usize));
-                match name.as_str() {
-                    name if VARIED.contains(&name) => differs(),
-                    name if SHARED.contains(&name) => self.count == 1 || differs(),
-                    _ => !column.is_blank() && cells.any(|cell| cell != RunCell::Nothing),
+                match columns::if_shared(name) {
+                    IfShared::Omitted => differs(),
+                    IfShared::Moved => self.count == 1 || differs(),
+                    IfShared::Kept => !column.is_blank() && cells.any(|cell| cell != RunCell::Nothing),
                 }
             })
         };
         self.empty = self.columns.iter().filter(|name| !says(name)).cloned().collect();
         let first = self.rows().next();
-        let value = |name: &&str| {
-            let column =
-                table.columns().get(table.find(name).filter(|_| self.empty.contains(*name))?)?;
+        let value = |column: &RunListColumn| {
+            let is_moved = column.if_shared == IfShared::Moved && self.empty.contains(column.name);
+            let column = table.columns().get(table.find(column.name).filter(|_| is_moved)?)?;
             Some(format!("{} {}", columns::name(column), columns::cell_text(column, first? as usize)))
         };
-        self.shared = SHARED.iter().filter_map(value).collect();
+        self.shared = SCREEN_COLUMNS.iter().filter_map(value).collect();
         let longest = |name: &String| {
             let column = table.columns().get(table.find(name)?)?;
             let length = |row: u32| match column.cell(row as usize) {

@@ -1,0 +1,59 @@
+//! Areas of screen 3, and the columns of its table that fit.
+
+use super::columns::{self, RunColumn};
+use super::state::{self, Runs};
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::table::{TableColumn, TableLayout, lay_out};
+use study::analysis::RunTable;
+
+#[derive(Clone, Copy, Debug)]
+pub struct RunAreas {
+    /// Counts, the scope and the filter.
+    pub top: Rect,
+    /// Order, and what the shown runs differ in or share.
+    pub order: Rect,
+    /// With the header.
+    pub table: Rect,
+    /// Framed details; without them, the values of the selected run that the table does not show.
+    pub details: Rect,
+}
+
+/// Geometry of a frame.
+#[derive(Debug)]
+pub struct RunsLayout {
+    pub areas: RunAreas,
+    pub columns: Vec<RunColumn>,
+    /// How each of `columns` is drawn.
+    pub specs: Vec<TableColumn>,
+    /// Visible columns.
+    pub shown: TableLayout,
+}
+
+impl Runs {
+    pub(super) fn layout(&self, body: Rect, table: &RunTable) -> RunsLayout {
+        let areas = self.areas(body);
+        let (columns, specs) = columns::columns(self, table, areas.table.width);
+        let shown = lay_out(&specs, areas.table, Some(self.scroll));
+        RunsLayout { areas, columns, specs, shown }
+    }
+
+    pub(super) fn areas(&self, body: Rect) -> RunAreas {
+        /// Lowest body with rows for values that the table has no room for.
+        const LOWEST: u16 = 10;
+        let (top, rest) = cut_top(body, 1);
+        let (order, rest) = cut_top(rest, 1);
+        let (table, details) = match self.shows_detail(body.width) && !self.lines.is_empty() {
+            false if body.height < LOWEST => cut_bottom(rest, 0),
+            false if body.width >= self.needed && self.unseen.is_empty() => cut_bottom(rest, 0),
+            false => cut_bottom(rest, if body.width < 120 { 2 } else { 1 }),
+            true if body.width >= 150 => cut_left(rest, body.width - state::DETAILS),
+            true => {
+                // half of the height, in a low window less, plus whatever a short list leaves free
+                let list = u16::try_from(self.lines.len().max(1) + 1).unwrap_or(u16::MAX);
+                let most = if rest.height < 20 { rest.height * 2 / 5 } else { rest.height.div_ceil(2) };
+                cut_bottom(rest, rest.height - list.min(most))
+            }
+        };
+        RunAreas { top, order, table, details }
+    }
+}
