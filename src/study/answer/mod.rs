@@ -219,8 +219,9 @@ impl Answer {
             details.extend(warning);
         }
         if is_of_architectures {
-            let shares = [question.idle(), question.exposed(), question.equal(), question.gap_closed()];
-            bullets.extend(shares.into_iter().flatten());
+            bullets.extend(question.idle().into_iter().chain(question.equal()));
+            // the table has them
+            details.splice(0..0, question.exposed().into_iter().chain(question.gap_closed()));
         }
         bullets.extend(question.published().into_iter().chain(unfinished.others));
         details.extend(unfinished.reasons);

@@ -364,7 +364,11 @@ impl<'a> ComparisonQuestion<'a> {
         let kept = by.iter().map(|(architecture, pairs)| {
             let speedups: Vec<f64> = pairs.iter().map(|pair| pair.speedup).collect();
             match (&pairs[..], median(&speedups)) {
-                ([only], _) => format!("{architecture} {}", times(only)),
+                ([only], _) => {
+                    let is_clear = matches!(only.verdict, PairVerdict::Faster | PairVerdict::Slower);
+                    let mark = if is_clear { "" } else { " (undecided)" };
+                    format!("{architecture} {}{mark}", times(only))
+                }
                 (_, median) => format!("{architecture} {:.2}x", median.unwrap_or_default()),
             }
         });
@@ -463,11 +467,10 @@ impl<'a> ComparisonQuestion<'a> {
             "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}")),
             _ => ("TTFT ms", "!speedup (TTFT)".to_owned()),
         };
-        let decodes = latency == "TPOT ms";
-        let latency_of = |pair: &Comparison, at: usize, ci: Option<[f64; 2]>| {
+        // the interval of the speedup is the one that decides
+        let latency_of = |pair: &Comparison, at: usize| {
             let is_own = pair.latency() == self.report.latency();
-            let ms = Some(pair.latencies_ms()[at]).filter(|_| is_own);
-            Shown::interval(ms, ci.filter(|_| decodes && is_own), 2)
+            Shown::number(Some(pair.latencies_ms()[at]).filter(|_| is_own), 2)
         };
         let titles = ["~setting", &by, latency, &speedup, "exposed %", "gap %", "verdict"];
         let has_published = self.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
@@ -484,7 +487,7 @@ impl<'a> ComparisonQuestion<'a> {
                 let mut row = vec![
                     Shown::some(setting),
                     Shown::text(self.baseline(pair)),
-                    latency_of(pair, 0, pair.baseline_side.tpot_ms_ci95),
+                    latency_of(pair, 0),
                     Shown::None,
                     Shown::number(pair.baseline_side.exposed_pct, 1),
                     Shown::None,
@@ -496,7 +499,7 @@ impl<'a> ComparisonQuestion<'a> {
             let mut row = vec![
                 Shown::text(""),
                 Shown::text(self.value(pair)),
-                latency_of(pair, 1, pair.side.tpot_ms_ci95),
+                latency_of(pair, 1),
                 Shown::interval(Some(pair.speedup), pair.speedup_ci95, 2),
                 Shown::number(pair.side.exposed_pct, 1),
                 Shown::interval(

@@ -70,7 +70,8 @@ fn a_clear_result_says_who_by_how_much_and_which_gap_is_closed() {
             && answer.bullets[0].contains("], standard 0.71x ["),
         "{text}"
     );
-    let closed = &answer.bullets[1];
+    let closed =
+        answer.details.iter().find(|text| text.starts_with("Ladder closes")).expect("it is known");
     assert!(closed.starts_with("Ladder closes 67 % ["), "10 of 15 ms, and 3 of 4: {text}");
     assert!(closed.contains("75 % ["), "{text}");
     let card: Vec<CardLine> = answer.card().take(2).map(|(line, _)| line).collect();
@@ -207,7 +208,7 @@ fn exposed_shares_are_told_and_a_limit_below_a_choice_is_noise() {
     let exposed = "Exposed communication (nothing computes beside it): 30.0 % (P2P on) and 30.0 % (P2P off) of \
                    standard's step, 10.0 % (P2P on) and 10.0 % (P2P off) of ladder's, which hides 75.0 % (P2P on) and \
                    75.0 % (P2P off) of all its communication.";
-    assert!(answer.bullets.iter().any(|bullet| bullet == exposed), "{:?}", answer.bullets);
+    assert!(answer.details.iter().any(|text| text == exposed), "{:?}", answer.details);
     let table = answer.table.csv(Sourced::NoRuns);
     assert_eq!(table.matches("too slow: noise").count(), 1, "{table}");
     assert!(said(&answer).iter().any(|text| text.starts_with("Gap closed: ")), "{answer:?}");

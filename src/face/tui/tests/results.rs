@@ -110,7 +110,8 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
 
 #[test]
 fn a_long_result_leaves_few_rows_of_a_low_window_to_the_cells() {
-    let driver = ended_sweep((80, 24));
+    let mut driver = ended_sweep((80, 24));
+    keys(&mut driver, "d");
     let screen = driver.screen();
     assert_eq!(screen.lines().filter(|row| row.starts_with('│')).count(), 14, "{screen}");
     // the selected cell is in view
@@ -331,7 +332,7 @@ fn a_result_that_is_longer_than_its_area_is_scrolled_to_its_end_and_back() {
 
 #[test]
 fn pages_scroll_the_result_and_leave_the_cells_to_the_arrows() {
-    let mut driver = ended_sweep((80, 24));
+    let mut driver = ended_sweep((60, 16));
     driver.shows("PgDn a page");
     press(&mut driver, KeyCode::PageDown);
     driver.hides("Ladder is 1.25x");
