@@ -116,13 +116,16 @@ impl Gather {
         before
     }
 
-    /// Returns the event of the collected notes; also called at the end of a generation.
+    /// Returns the event of the collected notes, with lanes if all ranks noted the step; also called at the end of a
+    /// generation.
     pub fn finish(&mut self) -> Option<RunEvent> {
         let notes = std::mem::take(&mut self.notes);
         // rank 0 counts the steps; without its note there is no event
         let first = notes.iter().find(|note| note.steps > 0 || note.done == 0)?;
         let (done, steps, ms) = (first.done, first.steps, first.took_ns as f64 / 1e6);
-        let spans: Vec<Span> = notes.into_iter().filter_map(|note| note.spans).flatten().collect();
+        let is_whole = notes.len() >= self.ranks as usize;
+        let notes = notes.into_iter().filter(|_| is_whole);
+        let spans: Vec<Span> = notes.filter_map(|note| note.spans).flatten().collect();
         Some(RunEvent::Step { done, of: self.of, steps, ms, lanes: StepLanes::of_step(&spans) })
     }
 }
