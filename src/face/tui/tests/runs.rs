@@ -950,6 +950,23 @@ fn tab_without_an_offer_leaves_the_line_as_it_is() {
 }
 
 #[test]
+fn a_filter_by_a_title_means_what_the_column_shows() {
+    let mut driver = driver((120, 40));
+    driver.keys("/exposed>7");
+    driver.enter();
+    let of_share = shown(&driver);
+    assert!(!of_share.is_empty(), "7.5 % of the phase, 2.5 ms: {}", driver.screen());
+    for filter in ["exposed>7%", "exposed>2ms", "exposed_ms>2"] {
+        driver.keys(&format!("/{filter}"));
+        driver.enter();
+        assert_eq!(shown(&driver), of_share, "{filter}");
+    }
+    driver.keys("/exposed>7ms");
+    driver.enter();
+    assert!(shown(&driver).is_empty());
+}
+
+#[test]
 fn what_is_shown_is_exported_and_had_as_a_command() {
     let mut driver = driver((80, 24));
     driver.keys("/arch:ladder p2p:off");
