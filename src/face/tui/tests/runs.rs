@@ -392,7 +392,7 @@ fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
     assert!(matches!(driver.keys("u")[..], [Effect::Store(StoreTask::Restore)]));
     driver.keys("a");
     assert!(driver.keys("D").is_empty(), "many are asked for");
-    driver.shows("Delete 29 runs?");
+    driver.shows("Delete 29 marked runs (");
     driver.keys("n");
     assert_eq!(shown(&driver).len(), 29);
     let asked = driver.keys("D");
@@ -548,8 +548,8 @@ fn marked_runs_that_the_filter_hides_are_deleted_only_when_asked() {
     driver.keys("/id=20260102-0304-1");
     driver.enter();
     assert!(driver.keys("D").is_empty());
-    driver.shows("Delete the 2 marked runs, none of them shown:");
-    driver.shows("tp8 b16 p2p-off, parallel tp8 b16 p2p-on?");
+    driver.shows("Delete 2 marked runs (not the row under the cursor; none");
+    driver.shows("in view): parallel tp8 b16 p2p-off, parallel tp8 b16");
     assert!(driver.enter().is_empty(), "Enter is no answer to it");
     driver.keys("n");
     driver.press(KeyCode::Esc);
@@ -564,6 +564,32 @@ fn marked_runs_that_the_filter_hides_are_deleted_only_when_asked() {
         _ => None,
     });
     assert_eq!(deleted, Some(&alone));
+}
+
+#[test]
+fn marked_runs_out_of_view_are_named_before_they_are_deleted_or_tagged() {
+    let mut driver = driver((80, 24));
+    driver.keys(" ");
+    let marked = selected(&driver).unwrap();
+    driver.press(KeyCode::End);
+    assert!(driver.keys("D").is_empty(), "the mark has scrolled out of the window");
+    driver.shows("Delete 1 marked run (not the row under the cursor; none");
+    driver.press(KeyCode::Esc);
+    driver.keys("t");
+    driver.shows("tag 1 marked run (not the row under the cursor");
+    driver.press(KeyCode::Esc);
+    // two runs in view, one of them under the cursor
+    driver.press(KeyCode::Home);
+    driver.keys("j ");
+    assert!(driver.keys("D").is_empty(), "more than one run is asked for");
+    driver.shows("Delete 2 marked runs: parallel tp8 b16 p2p-off");
+    let effects = driver.keys("y");
+    let is_of_marked = |runs: &[String]| runs.len() == 2 && runs.contains(&marked);
+    assert!(matches!(&effects[..], [Effect::Store(StoreTask::Delete(runs)), ..] if is_of_marked(runs)));
+    // the run under the cursor, and nothing else
+    assert!(
+        matches!(&driver.keys("D")[..], [Effect::Store(StoreTask::Delete(runs)), ..] if runs.len() == 1)
+    );
 }
 
 #[test]
