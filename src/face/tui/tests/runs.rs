@@ -906,6 +906,26 @@ fn columns_are_chosen_ordered_and_never_lose_the_provenance() {
 }
 
 #[test]
+fn a_column_keeps_its_place_while_the_chooser_is_open() {
+    let mut driver = driver((120, 40));
+    driver.keys("C");
+    let names = |driver: &Driver| -> Vec<String> {
+        let screen = driver.screen();
+        let rows = screen.lines().filter_map(|line| line.split_once('│')?.1.split_once(']'));
+        rows.map(|(_, row)| row.split_whitespace().next().unwrap_or_default().to_owned()).collect()
+    };
+    let before = names(&driver);
+    let default = driver.state.runs.columns.clone();
+    driver.press(KeyCode::Home);
+    driver.keys("jj ");
+    assert_eq!(names(&driver), before);
+    assert!(!driver.state.runs.columns.contains(&"tp".into()));
+    // the same key again is on the same column
+    driver.keys(" ");
+    assert_eq!((names(&driver), &driver.state.runs.columns), (before, &default));
+}
+
+#[test]
 fn expert_and_data_parallelism_are_columns_where_runs_differ_in_them() {
     let mut driver = driver((80, 24));
     assert!(!head(&driver).contains(" ep "), "all runs have EP 1:\n{}", head(&driver));
