@@ -667,6 +667,25 @@ fn the_details_tell_medians_from_values_of_the_recorded_sample() {
 }
 
 #[test]
+fn the_details_begin_with_results_and_hashes_are_only_in_the_whole_text() {
+    let mut all = records();
+    all.truncate(1);
+    all[0].environment.insert("binary_sha256".into(), "e998bbb1".into());
+    let mut driver = Driver::empty(120, 60);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.keys("3");
+    driver.state.runs.detail = Some(true);
+    let screen = driver.screen();
+    let at =
+        |name: &str| screen.find(&format!("│ {name} ")).unwrap_or_else(|| panic!("{name}: {screen}"));
+    assert!(at("TPOT") < at("workload") && at("workload") < at("cores"), "{screen}");
+    driver.hides("sha256");
+    driver.keys("W");
+    driver.press(KeyCode::End);
+    driver.shows("binary sha256");
+}
+
+#[test]
 fn rounds_of_a_cell_are_told_apart_and_unsteady_samples_are_marked() {
     let cell = spec("ladder", 2, P2p::On, Backend::Cpu);
     let mut all = rounds("ladder", &cell, 4.0, 4);
