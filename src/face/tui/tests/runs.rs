@@ -150,7 +150,10 @@ fn a_filter_that_cannot_be_says_why_and_shows_what_the_rest_of_it_means() {
     driver.keys("/arch:desync tpp>2");
     assert_eq!(shown(&driver).len(), 1);
     let told = driver.screen();
-    assert!(told.contains("unknown column 'tpp'") && told.contains("did you mean 'tp'"), "{told}");
+    assert!(told.contains("unknown column 'tpp'") && told.contains("did you mean 'tp' or "), "{told}");
+    assert!(told.contains("finds all columns") && !told.contains("columns: "), "{told}");
+    // the table is below one or two lines of it
+    assert!(told.contains("desync:2"), "{told}");
     driver.press(KeyCode::Esc);
     assert_eq!(shown(&driver).len(), 30);
     assert_eq!(driver.state.runs.filter.wrong, None);
