@@ -496,6 +496,25 @@ fn options_that_differ_unseen_are_named_and_shared_ones_take_no_column() {
 }
 
 #[test]
+fn a_wide_window_has_columns_of_options_that_differ_unseen() {
+    let of = |run: &str, output_tokens: u32| {
+        let mut spec = spec("ladder", 2, P2p::On, Backend::Sim);
+        spec.output_tokens = output_tokens;
+        Record { experiment: None, ..record(run, spec, 900.0) }
+    };
+    let mut driver = Driver::empty(200, 60);
+    let snapshot = Snapshot::new(vec![of("a", 33), of("b", 65)], Vec::new());
+    driver.send(Message::Runs(Ok(Arc::new(snapshot))));
+    driver.keys("3");
+    assert!(head(&driver).contains(" run ") && head(&driver).contains(" output"), "{}", driver.screen());
+    driver.hides("differ also");
+    // they are not among the columns that the user chose
+    assert!(!driver.state.runs.columns.contains(&"output_tokens".into()));
+    driver.send(Message::Resize(120, 40));
+    driver.shows("differ also in output");
+}
+
+#[test]
 fn enter_shows_the_details_of_a_run_without_a_timeline_and_the_footer_says_so() {
     let mut driver = driver((80, 24));
     driver.shows("Enter timeline");
