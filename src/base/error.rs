@@ -167,15 +167,21 @@ fn in_words(error: &std::io::Error) -> String {
 
 /// Closest valid name, if it starts with the given one or is close enough to be a typo.
 pub fn nearest<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    valid
+    by_distance(given, valid).into_iter().next()
+}
+
+/// All names that [`nearest`] may return, the closest first.
+pub fn by_distance<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut close: Vec<(usize, &str)> = valid
         .into_iter()
         .map(|name| match given.len() >= 3 && name.starts_with(given) {
             true => (0, name),
             false => (strsim::damerau_levenshtein(given, name), name),
         })
         .filter(|(distance, name)| *distance <= 1 + name.len().max(given.len()) / 3)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
+        .collect();
+    close.sort_by_key(|(distance, _)| *distance);
+    close.into_iter().map(|(_, name)| name).collect()
 }
 
 thread_local! {

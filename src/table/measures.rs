@@ -348,10 +348,10 @@ pub static MEASURES: &[Measure] = &[
         }),
     Measure::new("memory_bytes_per_rank", &["memory", "mem"], "memory", "memory per rank", (Bytes, Less, Run), metric!(memory_bytes_per_rank)),
     Measure::new("comm_ms", &["comm"], "comm ms", "communication", (Ms, Less, Lanes), lane!(comm_ms)),
-    Measure::new("exposed_comm_ms", &["exposed"], "exposed ms", "exposed communication", (Ms, Less, Lanes), lane!(exposed_comm_ms)),
+    Measure::new("exposed_comm_ms", &["exposed_ms"], "exposed ms", "exposed communication", (Ms, Less, Lanes), lane!(exposed_comm_ms)),
     Measure::new(
         "exposed_pct",
-        &[],
+        &["exposed"],
         "exposed %",
         "exposed share of decode",
         (Percent, Less, Lanes),

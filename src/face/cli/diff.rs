@@ -32,7 +32,7 @@ pub struct Args {
     /// Print one table instead of the report: operation, part, layer. JSON has all of them
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     pub by: Option<DiffGrouping>,
-    /// Allowed change from A to B, for example 'tpot<+3%' (step latency) or 'exposed<+0.1' (ms; repeatable, all must
+    /// Allowed change from A to B, for example 'tpot<+3%' (step latency) or 'exposed_ms<+0.1' (repeatable, all must
     /// pass); exit status 4 if a change is significantly larger; undecided if the confidence interval contains the limit
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<Gate>,

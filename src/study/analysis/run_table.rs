@@ -19,7 +19,7 @@ use rayon::prelude::*;
 
 use crate::analysis::run_list::options_in_both_lists;
 use crate::analysis::settings;
-use base::error::{Error, Result, nearest};
+use base::error::{Error, Result, by_distance};
 use base::text::{folded, natural_order, same_name};
 use lab::store::Annotations;
 use table::render::{Shown, csv};
@@ -399,18 +399,29 @@ impl RunTable {
         self.find(name).ok_or_else(|| self.unknown(name))
     }
 
+    /// Error for an unknown name. The first line of its help has the nearest names, the second one all columns.
     pub fn unknown(&self, name: &str) -> Error {
-        let names = || {
-            self.columns.iter().flat_map(|c| {
-                std::iter::once(c.field.name.as_ref()).chain(c.field.aliases.iter().copied())
-            })
+        /// Maximum number of near names.
+        const MOST: usize = 3;
+        let names = self
+            .columns
+            .iter()
+            .flat_map(|c| std::iter::once(c.field.name.as_ref()).chain(c.field.aliases.iter().copied()));
+        let mut near: Vec<(Option<usize>, String)> = Vec::new();
+        for close in by_distance(name, names).into_iter().filter(|_| name.len() > 1) {
+            // one of the names of a column
+            let column = self.find(close);
+            if near.len() < MOST && near.iter().all(|(known, _)| *known != column) {
+                near.push((column, format!("'{close}'")));
+            }
+        }
+        let near: Vec<String> = near.into_iter().map(|(_, name)| name).collect();
+        let meant = match near.is_empty() {
+            true => "no column has a similar name".to_owned(),
+            false => format!("did you mean {}?", near.join(" or ")),
         };
         let shown: Vec<&str> = self.shown().map(|c| c.field.short()).collect();
-        let longer = || names().find(|known| name.len() > 2 && known.starts_with(name));
-        let help = match longer().or_else(|| nearest(name, names()).filter(|_| name.len() > 1)) {
-            Some(meant) => format!("did you mean '{meant}'? columns: {}", shown.join(", ")),
-            None => format!("columns: {}", shown.join(", ")),
-        };
+        let help = format!("{meant}\ncolumns: {}", shown.join(", "));
         Error::input_help(format!("unknown column '{name}'"), help)
     }
 

@@ -150,7 +150,10 @@ fn a_filter_that_cannot_be_says_why_and_shows_what_the_rest_of_it_means() {
     driver.keys("/arch:desync tpp>2");
     assert_eq!(shown(&driver).len(), 1);
     let told = driver.screen();
-    assert!(told.contains("unknown column 'tpp'") && told.contains("did you mean 'tp'"), "{told}");
+    assert!(told.contains("unknown column 'tpp'") && told.contains("did you mean 'tp' or "), "{told}");
+    assert!(told.contains("finds all columns") && !told.contains("columns: "), "{told}");
+    // the table is below one or two lines of it
+    assert!(told.contains("desync:2"), "{told}");
     driver.press(KeyCode::Esc);
     assert_eq!(shown(&driver).len(), 30);
     assert_eq!(driver.state.runs.filter.wrong, None);
@@ -392,7 +395,7 @@ fn deleting_hides_at_once_asks_for_many_and_can_be_undone() {
     assert!(matches!(driver.keys("u")[..], [Effect::Store(StoreTask::Restore)]));
     driver.keys("a");
     assert!(driver.keys("D").is_empty(), "many are asked for");
-    driver.shows("Delete 29 runs?");
+    driver.shows("Delete 29 marked runs (");
     driver.keys("n");
     assert_eq!(shown(&driver).len(), 29);
     let asked = driver.keys("D");
@@ -493,6 +496,25 @@ fn options_that_differ_unseen_are_named_and_shared_ones_take_no_column() {
 }
 
 #[test]
+fn a_wide_window_has_columns_of_options_that_differ_unseen() {
+    let of = |run: &str, output_tokens: u32| {
+        let mut spec = spec("ladder", 2, P2p::On, Backend::Sim);
+        spec.output_tokens = output_tokens;
+        Record { experiment: None, ..record(run, spec, 900.0) }
+    };
+    let mut driver = Driver::empty(200, 60);
+    let snapshot = Snapshot::new(vec![of("a", 33), of("b", 65)], Vec::new());
+    driver.send(Message::Runs(Ok(Arc::new(snapshot))));
+    driver.keys("3");
+    assert!(head(&driver).contains(" run ") && head(&driver).contains(" output"), "{}", driver.screen());
+    driver.hides("differ also");
+    // they are not among the columns that the user chose
+    assert!(!driver.state.runs.columns.contains(&"output_tokens".into()));
+    driver.send(Message::Resize(120, 40));
+    driver.shows("differ also in output");
+}
+
+#[test]
 fn enter_shows_the_details_of_a_run_without_a_timeline_and_the_footer_says_so() {
     let mut driver = driver((80, 24));
     driver.shows("Enter timeline");
@@ -548,8 +570,8 @@ fn marked_runs_that_the_filter_hides_are_deleted_only_when_asked() {
     driver.keys("/id=20260102-0304-1");
     driver.enter();
     assert!(driver.keys("D").is_empty());
-    driver.shows("Delete the 2 marked runs, none of them shown:");
-    driver.shows("tp8 b16 p2p-off, parallel tp8 b16 p2p-on?");
+    driver.shows("Delete 2 marked runs (not the row under the cursor; none");
+    driver.shows("in view): parallel tp8 b16 p2p-off, parallel tp8 b16");
     assert!(driver.enter().is_empty(), "Enter is no answer to it");
     driver.keys("n");
     driver.press(KeyCode::Esc);
@@ -564,6 +586,32 @@ fn marked_runs_that_the_filter_hides_are_deleted_only_when_asked() {
         _ => None,
     });
     assert_eq!(deleted, Some(&alone));
+}
+
+#[test]
+fn marked_runs_out_of_view_are_named_before_they_are_deleted_or_tagged() {
+    let mut driver = driver((80, 24));
+    driver.keys(" ");
+    let marked = selected(&driver).unwrap();
+    driver.press(KeyCode::End);
+    assert!(driver.keys("D").is_empty(), "the mark has scrolled out of the window");
+    driver.shows("Delete 1 marked run (not the row under the cursor; none");
+    driver.press(KeyCode::Esc);
+    driver.keys("t");
+    driver.shows("tag 1 marked run (not the row under the cursor");
+    driver.press(KeyCode::Esc);
+    // two runs in view, one of them under the cursor
+    driver.press(KeyCode::Home);
+    driver.keys("j ");
+    assert!(driver.keys("D").is_empty(), "more than one run is asked for");
+    driver.shows("Delete 2 marked runs: parallel tp8 b16 p2p-off");
+    let effects = driver.keys("y");
+    let is_of_marked = |runs: &[String]| runs.len() == 2 && runs.contains(&marked);
+    assert!(matches!(&effects[..], [Effect::Store(StoreTask::Delete(runs)), ..] if is_of_marked(runs)));
+    // the run under the cursor, and nothing else
+    assert!(
+        matches!(&driver.keys("D")[..], [Effect::Store(StoreTask::Delete(runs)), ..] if runs.len() == 1)
+    );
 }
 
 #[test]
@@ -638,6 +686,25 @@ fn the_details_tell_medians_from_values_of_the_recorded_sample() {
     driver.state.runs.detail = Some(true);
     driver.shows("medians [95 % interval] over 8 samples");
     driver.shows("decode phase of one sample, mean over ranks, 33.5 ms as recorded");
+}
+
+#[test]
+fn the_details_begin_with_results_and_hashes_are_only_in_the_whole_text() {
+    let mut all = records();
+    all.truncate(1);
+    all[0].environment.insert("binary_sha256".into(), "e998bbb1".into());
+    let mut driver = Driver::empty(120, 60);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.keys("3");
+    driver.state.runs.detail = Some(true);
+    let screen = driver.screen();
+    let at =
+        |name: &str| screen.find(&format!("│ {name} ")).unwrap_or_else(|| panic!("{name}: {screen}"));
+    assert!(at("TPOT") < at("workload") && at("workload") < at("cores"), "{screen}");
+    driver.hides("sha256");
+    driver.keys("W");
+    driver.press(KeyCode::End);
+    driver.shows("binary sha256");
 }
 
 #[test]
@@ -880,6 +947,26 @@ fn columns_are_chosen_ordered_and_never_lose_the_provenance() {
 }
 
 #[test]
+fn a_column_keeps_its_place_while_the_chooser_is_open() {
+    let mut driver = driver((120, 40));
+    driver.keys("C");
+    let names = |driver: &Driver| -> Vec<String> {
+        let screen = driver.screen();
+        let rows = screen.lines().filter_map(|line| line.split_once('│')?.1.split_once(']'));
+        rows.map(|(_, row)| row.split_whitespace().next().unwrap_or_default().to_owned()).collect()
+    };
+    let before = names(&driver);
+    let default = driver.state.runs.columns.clone();
+    driver.press(KeyCode::Home);
+    driver.keys("jj ");
+    assert_eq!(names(&driver), before);
+    assert!(!driver.state.runs.columns.contains(&"tp".into()));
+    // the same key again is on the same column
+    driver.keys(" ");
+    assert_eq!((names(&driver), &driver.state.runs.columns), (before, &default));
+}
+
+#[test]
 fn expert_and_data_parallelism_are_columns_where_runs_differ_in_them() {
     let mut driver = driver((80, 24));
     assert!(!head(&driver).contains(" ep "), "all runs have EP 1:\n{}", head(&driver));
@@ -947,6 +1034,23 @@ fn tab_without_an_offer_leaves_the_line_as_it_is() {
     assert!(driver.state.runs.filter.typing, "{}", driver.screen());
     driver.keys("5");
     assert_eq!(driver.state.runs.filter.value(), "exposed>5");
+}
+
+#[test]
+fn a_filter_by_a_title_means_what_the_column_shows() {
+    let mut driver = driver((120, 40));
+    driver.keys("/exposed>7");
+    driver.enter();
+    let of_share = shown(&driver);
+    assert!(!of_share.is_empty(), "7.5 % of the phase, 2.5 ms: {}", driver.screen());
+    for filter in ["exposed>7%", "exposed>2ms", "exposed_ms>2"] {
+        driver.keys(&format!("/{filter}"));
+        driver.enter();
+        assert_eq!(shown(&driver), of_share, "{filter}");
+    }
+    driver.keys("/exposed>7ms");
+    driver.enter();
+    assert!(shown(&driver).is_empty());
 }
 
 #[test]

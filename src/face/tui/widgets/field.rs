@@ -256,8 +256,16 @@ impl FilterBox {
         (bound, rows)
     }
 
+    /// Shows the first error and the first line of its help. Further lines list all columns, which would cover the
+    /// screen: the help finds them.
     pub fn tell(&mut self, wrong: &[Error]) {
-        self.wrong = wrong.first().map(|error| format::error(error).replace('\n', "; "));
+        self.wrong = wrong.first().map(|error| {
+            let text = format::error(error);
+            let mut lines = text.lines();
+            let shown = lines.by_ref().take(2).collect::<Vec<_>>().join("; ");
+            let more = if lines.next().is_some() { " (? then / finds all columns)" } else { "" };
+            shown + more
+        });
     }
 
     pub fn suggest(&mut self, table: &RunTable) {

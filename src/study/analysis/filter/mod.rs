@@ -7,6 +7,7 @@
 //! tp:4,8 arch:a,b         either value; | works too
 //! exp:paper_70b           finds paper-70B: - and _ are equal, and case does not matter
 //! tp=8 tok/s>1000 tpot<5  = is exact; != < <= > >= for numbers (with units: memory>60GB) and texts
+//! exposed>30 exposed>5ms  a share in percent, as its column shows it; with a unit of time, the time (exposed_ms)
 //! tag:good -tag:*         a tag; * is any value, so -tag:* finds runs without tags
 //! ```
 //!
@@ -22,6 +23,7 @@ use std::ops::Range;
 
 use crate::analysis::run_table::{FoldedTexts, RunCell, RunTable, RunTableColumn, Values};
 use base::error::{Error, Result};
+use base::statistics::extent;
 use base::text::{counted, folded, natural_order};
 use plan::Architecture;
 use table::{FieldSearch, Unit};
@@ -144,6 +146,7 @@ impl Term {
         if value == "*" {
             return Ok(Some(BoundTest::Any { column }));
         }
+        let column = time_of_share(table, name, column, value).unwrap_or(column);
         let unit = table.columns().get(column).map_or(Unit::Text, |c| c.field.unit);
         let values = match operator.takes_several() {
             true => alternatives(value, table.columns().get(column).map(AsRef::as_ref)),
@@ -159,6 +162,18 @@ impl Term {
         let values = values.map(folded).collect();
         Ok(Some(BoundTest::Text { column, operator, values, separator: unit.separator() }))
     }
+}
+
+/// Column of times with the name of this column of shares, for a value with a unit of time: `exposed>5ms` tests
+/// `exposed_ms`.
+fn time_of_share(table: &RunTable, name: &str, column: usize, value: &str) -> Option<usize> {
+    let unit_of = |at: usize| table.columns().get(at).map(|column| column.field.unit);
+    let is_time = |value: &str| value.parse::<f64>().is_err() && number(value, Unit::Ms).is_some();
+    let mut ends = value.split([',', '|']).flat_map(|value| value.split(".."));
+    if unit_of(column) != Some(Unit::Percent) || !ends.any(is_time) {
+        return None;
+    }
+    table.find(&format!("{name}_ms")).filter(|at| unit_of(*at) == Some(Unit::Ms))
 }
 
 /// Byte ranges of alternatives separated by `,` or `|`. A separator that occurs in a text of the column counts as part
@@ -505,6 +520,10 @@ fn values(term: &Term, table: &RunTable) -> String {
     let offers = complete(&text, text.len(), table, LISTED + 1).offers;
     let mut values: Vec<&str> = offers.iter().map(|offer| offer.text.as_str()).collect();
     if values.is_empty() {
+        let column = table.find(name).map(|at| time_of_share(table, name, at, value).unwrap_or(at));
+        if let Some(range) = column.and_then(|at| range(table.columns().get(at)?)) {
+            return format!("; values of {range}");
+        }
         return format!("; no run has a value of {name}{meant}");
     }
     if values.len() > LISTED {
@@ -512,6 +531,14 @@ fn values(term: &Term, table: &RunTable) -> String {
         values.push("…");
     }
     format!("; values of {name}: {}{meant}", values.join(", "))
+}
+
+/// Name of a column of numbers with its lowest and highest value: `tpot: 2.00 to 9.00`.
+fn range(column: &RunTableColumn) -> Option<String> {
+    let Values::Number(numbers) = &column.values else { return None };
+    let [low, high] = extent(numbers.iter().copied())?;
+    let (name, unit) = (column.field.short(), column.field.unit);
+    Some(format!("{name}: {} to {}", unit.cell(low), unit.cell(high)))
 }
 
 #[cfg(test)]

@@ -239,7 +239,7 @@ pub fn complete(text: &str, cursor: usize, table: &RunTable, most: usize) -> Com
 
 fn names(table: &RunTable, typed: &str, most: usize) -> Vec<Offer> {
     let typed = folded(typed);
-    let mut offers: Vec<(usize, usize, Offer)> = Vec::new();
+    let mut offers: Vec<(usize, bool, usize, Offer)> = Vec::new();
     for (at, column) in table.columns().iter().enumerate() {
         let field = &column.field;
         if field.name == "cell" {
@@ -254,10 +254,11 @@ fn names(table: &RunTable, typed: &str, most: usize) -> Vec<Offer> {
         let operator = if field.unit.is_number() && field.unit != Unit::Count { '>' } else { ':' };
         let short = bare.unwrap_or(field.short());
         let offer = Offer { text: format!("{short}{operator}"), about: meaning(field, short) };
-        offers.push((place, at, offer));
+        offers.push((place, folded(short) != typed, at, offer));
     }
-    offers.sort_by_key(|(place, at, _)| (*place, *at));
-    offers.into_iter().take(most).map(|(_, _, offer)| offer).collect()
+    // a whole name comes before longer ones: `exposed` before `exposed_ms`
+    offers.sort_by_key(|(place, is_part, at, _)| (*place, *is_part, *at));
+    offers.into_iter().take(most).map(|(.., offer)| offer).collect()
 }
 
 /// Name of a field as its column is headed, or in full if the header is what one types.

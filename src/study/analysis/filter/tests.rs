@@ -84,6 +84,8 @@ fn a_filter_that_matches_nothing_says_why() {
     assert_eq!(why("qqqq").as_deref(), Some("'qqqq' matches none of 5 runs"));
     let told = why("link:off").expect("nothing matches");
     assert!(told.ends_with("; did you mean p2p:off?"), "{told}");
+    let told = why("tpot>90").expect("nothing matches");
+    assert!(told.ends_with("; values of tpot: 2.00 to 9.00"), "{told}");
     let both = why("arch:upper-bound tp:16").expect("each matches, not together");
     assert!(both.starts_with("no run matches all of 'arch:upper-bound' 1, 'tp:16' 1"), "{both}");
 }
@@ -135,6 +137,45 @@ fn fields() {
     let table = table();
     let typing = Filter::parse("tp:").bind(&table).0;
     assert_eq!(typing.rows(&table).len(), 5, "a value that is not typed yet");
+}
+
+#[test]
+fn exposed_and_hidden_are_shares_and_with_a_unit_of_time_a_time() {
+    let mut all = records();
+    // 20 % of a long decode phase, 60 % of a short one
+    for (record, (exposed_ms, rest_ms)) in all.iter_mut().zip([(40.0, 160.0), (6.0, 4.0)]) {
+        let overlap = record.overlap.get_or_insert_default();
+        (overlap.comm_ms, overlap.exposed_comm_ms) = (2.0 * exposed_ms, exposed_ms);
+        (overlap.compute_ms, overlap.idle_ms, overlap.overlap_pct) = (rest_ms, 0.0, Some(50.0));
+    }
+    all.truncate(2);
+    let table = RunTable::new(&all, &Annotations::default());
+    let kept = |filter: &str| Filter::parse(filter).rows(&table).unwrap();
+    for filter in ["exposed>30", "exposed>30%", "exposed_pct>30%", "exposed<9ms", "exposed_ms<9"] {
+        assert_eq!(kept(filter), [1], "{filter}");
+    }
+    let times =
+        ["exposed>9ms", "exposed_ms>9", "exposed_comm_ms>9ms", "exposed:10ms..50ms", "exposed>0.01s"];
+    for filter in times {
+        assert_eq!(kept(filter), [0], "{filter}");
+    }
+    assert_eq!(kept("hidden>20%"), [0, 1]);
+    assert!(Filter::parse("hidden>20ms").rows(&table).is_err(), "no column has the hidden time");
+    assert!(Filter::parse("exposed_ms>20%").rows(&table).is_err());
+    let offers = complete("exposed", 7, &table, 5).offers;
+    let offers: Vec<_> =
+        offers.iter().map(|offer| (offer.text.as_str(), offer.about.as_str())).collect();
+    assert_eq!(offers[..2], [("exposed>", "exposed %"), ("exposed_ms>", "exposed ms")]);
+}
+
+/// A title that can be typed names its own column.
+#[test]
+fn titles_of_columns_are_not_names_of_others() {
+    let table = table();
+    for (at, column) in table.columns().iter().enumerate() {
+        let title = column.field.title.trim_end_matches('%').trim_end();
+        assert!(table.find(title).is_none_or(|found| found == at), "{title}");
+    }
 }
 
 #[test]

@@ -8,18 +8,18 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate};
 use study::analysis::run_list::SCREEN_COLUMNS;
 
+/// Columns in the order of the list, which stays as it is while columns are switched on and off.
 struct ColumnChoice {
-    names: Vec<String>,
-    /// Number of visible columns, which are the first in `names`.
-    shown: usize,
+    /// Names, each with true if the column is on.
+    columns: Vec<(String, bool)>,
     /// Columns whose value all listed runs share.
     same: HashSet<String>,
 }
 
 impl ColumnChoice {
     fn items(&self, cx: &Context) -> Vec<CheckItem> {
-        let item = |(at, name): (usize, &String)| {
-            let (mark, role) = match at < self.shown {
+        let item = |(name, is_on): &(String, bool)| {
+            let (mark, role) = match *is_on {
                 _ if PINNED.contains(&name.as_str()) => ("[always]", Role::Dim),
                 // shown once the runs differ in it
                 true if self.same.contains(name) => ("[same]", Role::Text),
@@ -29,38 +29,37 @@ impl ColumnChoice {
             let about = title_of(name, cx).unwrap_or_default();
             CheckItem { mark: mark.into(), name: name.clone(), about, role }
         };
-        self.names.iter().enumerate().map(item).collect()
+        self.columns.iter().map(item).collect()
+    }
+
+    /// Names of the columns that are on.
+    fn shown(&self) -> Vec<String> {
+        let shown = self.columns.iter().filter(|(_, is_on)| *is_on);
+        shown.map(|(name, _)| name.clone()).collect()
     }
 
     /// Handles a key at a column; returns the new selection, or `None` if the key is not handled.
     fn key(&mut self, code: KeyCode, at: usize) -> Option<usize> {
-        let Self { names, shown, .. } = self;
-        let is_movable = |at: usize| names.get(at).is_some_and(|name| !PINNED.contains(&name.as_str()));
+        let columns = &mut self.columns;
+        let is_movable =
+            |at: usize| columns.get(at).is_some_and(|(name, _)| !PINNED.contains(&name.as_str()));
         match code {
             KeyCode::Char(' ') | KeyCode::Enter if is_movable(at) => {
-                let name = names.remove(at);
-                let off = at < *shown;
-                *shown -= usize::from(off);
-                names.insert(*shown, name);
-                *shown += usize::from(!off);
-                // the next column has moved here
-                Some(if off { at } else { (at + 1).min(names.len() - 1) })
+                columns[at].1 = !columns[at].1;
+                Some(at)
             }
-            KeyCode::Char('J') | KeyCode::Right if at + 1 < *shown && is_movable(at) => {
-                names.swap(at, at + 1);
+            KeyCode::Char('J') | KeyCode::Right if is_movable(at) && is_movable(at + 1) => {
+                columns.swap(at, at + 1);
                 Some(at + 1)
             }
-            KeyCode::Char('K') | KeyCode::Left
-                if at < *shown && is_movable(at) && is_movable(at.checked_sub(1)?) =>
-            {
-                names.swap(at, at - 1);
+            KeyCode::Char('K') | KeyCode::Left if is_movable(at) && is_movable(at.checked_sub(1)?) => {
+                columns.swap(at, at - 1);
                 Some(at - 1)
             }
             KeyCode::Char('d') => {
-                let default =
-                    |name: &String| SCREEN_COLUMNS.iter().position(|column| column.name == name);
-                names.sort_by_key(|name| default(name).unwrap_or(SCREEN_COLUMNS.len()));
-                *shown = names.iter().filter(|name| default(name).is_some()).count();
+                let default = |name: &str| SCREEN_COLUMNS.iter().position(|column| column.name == name);
+                columns.sort_by_key(|(name, _)| default(name).unwrap_or(SCREEN_COLUMNS.len()));
+                columns.iter_mut().for_each(|(name, is_on)| *is_on = default(name).is_some());
                 Some(at)
             }
             _ => None,
@@ -72,12 +71,11 @@ impl Runs {
     pub(super) fn choose_columns(&self, cx: &mut Context) {
         let Some(stored) = cx.stored.clone() else { return };
         let table = &stored.table;
-        let mut names: Vec<String> =
-            self.columns.iter().filter(|name| table.find(name).is_some()).cloned().collect();
-        let shown = names.len();
-        let others = table.shown().map(|column| column.field.name.to_string());
-        names.extend(others.filter(|name| !self.columns.contains(name)));
-        let mut choice = ColumnChoice { names, shown, same: self.empty.clone() };
+        let shown = self.columns.iter().filter(|name| table.find(name).is_some());
+        let mut columns: Vec<(String, bool)> = shown.map(|name| (name.clone(), true)).collect();
+        let others = table.shown().map(|column| (column.field.name.to_string(), false));
+        columns.extend(others.filter(|(name, _)| !self.columns.contains(name)));
+        let mut choice = ColumnChoice { columns, same: self.empty.clone() };
         let items = choice.items(cx);
         let hints = &[
             ("Space", "on or off"),
@@ -88,7 +86,7 @@ impl Runs {
         ];
         cx.lay(Checklist::new("columns", hints, items, move |runs: &mut Self, code, at, cx| {
             let Some(at) = choice.key(code, at) else { return ChecklistUpdate::Nothing };
-            runs.columns = choice.names[..choice.shown].to_vec();
+            runs.columns = choice.shown();
             runs.scroll = 0;
             if let Some(stored) = &cx.stored {
                 runs.note_empty(&stored.table);

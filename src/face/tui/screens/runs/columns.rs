@@ -132,6 +132,40 @@ fn pin(
     }
 }
 
+/// Options that differ between the shown runs and have no column, as far as they fit behind these columns uncut.
+pub fn fitting_options(
+    runs: &Runs,
+    table: &RunTable,
+    columns: &[RunColumn],
+    specs: &[table::TableColumn],
+    width: u16,
+) -> Vec<(RunColumn, table::TableColumn)> {
+    let needed: u16 = specs.iter().map(|spec| spec.width + spec.grows + 1).sum();
+    // a text in the last column has the rest of the row, beyond its usual width
+    let last = columns.last().and_then(|last| table.columns().get(last.column));
+    let last = last.filter(|column| !column.field.unit.is_number());
+    let rest = last.map_or(0, |last| longest(runs, last).saturating_sub(WIDEST)) as u16;
+    let mut room = (width + 1).saturating_sub(needed).saturating_sub(rest);
+    let mut fitting = Vec::new();
+    for at in &runs.differing {
+        let Some(option) = table.columns().get(*at) else { continue };
+        let (_, most) = widths(runs, option, title_width(runs, option));
+        if columns.iter().any(|column| column.column == *at) || most >= room {
+            continue;
+        }
+        room -= most + 1;
+        let spec = table::TableColumn {
+            title: title(runs, option).into(),
+            width: most,
+            right: option.field.unit.is_number(),
+            spare: 1,
+            grows: 0,
+        };
+        fitting.push((RunColumn { column: *at, name: option.field.name.to_string() }, spec));
+    }
+    fitting
+}
+
 /// Treatment of a column if the shown runs share its value; columns that the user adds are kept.
 pub fn if_shared(name: &str) -> IfShared {
     screen_column(name).map_or(IfShared::Kept, |column| column.if_shared)

@@ -60,13 +60,18 @@ fn detail_lines(
     annotations: &Annotations,
     inner: Rect,
 ) -> (Vec<(String, String)>, u16, usize) {
-    let lines = detail_rows(record, annotations, inner);
+    let detail_rows = |area| {
+        let mut lines = described(record, annotations);
+        lines.retain(|(name, _)| !is_hash(name));
+        detail_rows(&lines, area)
+    };
+    let lines = detail_rows(inner);
     // long descriptions flow into two columns where both have room
     let height = usize::from(inner.height);
     let flows = lines.len() > height && inner.width >= 2 * state::DETAILS - 8;
     let (width, columns) = if flows { (inner.width / 2, 2) } else { (inner.width, 1) };
     let lines = match flows {
-        true => detail_rows(record, annotations, Rect { width: width - 2, ..inner }),
+        true => detail_rows(Rect { width: width - 2, ..inner }),
         false => lines,
     };
     let fitting = match columns * height {
@@ -83,13 +88,32 @@ fn name_column_width(lines: &[(String, String)], width: u16) -> u16 {
     widths.filter(|width| *width <= most).max().unwrap_or(0) as u16 + 2
 }
 
-/// Describes a run: names and values.
+/// Describes a run: names and values. First its state, and reasons, warnings, tags and notes, then its results, the rest,
+/// and hashes last.
 fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)> {
     let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
     let head = [("status".to_owned(), status), ("cell".to_owned(), record.spec.label())];
-    let sections = desk::describe(record, annotations.of(&record.run));
-    let lines_of = |section: RunSection| basis(record, &section).into_iter().chain(section.lines);
-    head.into_iter().chain(sections.into_iter().flat_map(lines_of)).collect()
+    let mut lines: Vec<(u8, (String, String))> = head.into_iter().map(|line| (0, line)).collect();
+    for section in desk::describe(record, annotations.of(&record.run)) {
+        let is_result = section.scope.is_some();
+        let basis = basis(record, &section);
+        for line in basis.into_iter().chain(section.lines) {
+            let place = match line.0.as_str() {
+                "reason" | "warning" | "tags" | "note" => 0,
+                _ if is_result => 1,
+                name if is_hash(name) => 3,
+                _ => 2,
+            };
+            lines.push((place, line));
+        }
+    }
+    lines.sort_by_key(|(place, _)| *place);
+    lines.into_iter().map(|(_, line)| line).collect()
+}
+
+/// True for a line of hashes, which tell a reader nothing but that two runs differ: only the whole text has it.
+fn is_hash(name: &str) -> bool {
+    name.ends_with("hashes") || name.contains("sha256")
 }
 
 /// Line above the values of a section that names their basis: medians over the samples, or the recording of one sample,
@@ -104,15 +128,14 @@ fn basis(record: &Record, section: &RunSection) -> Option<(String, String)> {
     Some(("recording".to_owned(), format!("{}, {recorded} as recorded", section.basis)))
 }
 
-/// [`described`], wrapped; a continued value has no name.
-fn detail_rows(record: &Record, annotations: &Annotations, area: Rect) -> Vec<(String, String)> {
-    let all = described(record, annotations);
-    let column = name_column_width(&all, area.width);
+/// Lines of [`described`], wrapped; a continued value has no name.
+fn detail_rows(all: &[(String, String)], area: Rect) -> Vec<(String, String)> {
+    let column = name_column_width(all, area.width);
     let mut lines = Vec::new();
     for (about, says) in all {
         // a long name leaves less room in its first line
         let room = area.width.saturating_sub(column.max(about.width() as u16 + 1) + 2).max(8);
-        for (at, words) in wrap(&says, room.into()).into_iter().enumerate() {
+        for (at, words) in wrap(says, room.into()).into_iter().enumerate() {
             lines.push((if at == 0 { about.clone() } else { String::new() }, words));
         }
     }
@@ -144,7 +167,8 @@ impl Runs {
         cx.lay(TextView::new(record.run.clone(), move |width| {
             let why = no_timeline.iter().flat_map(|why| wrap(&format!("no timeline: {why}"), width));
             let why = why.map(|text| vec![(text, Role::Warn)]);
-            let lines = detail_rows(&record, &annotations, Rect::new(0, 0, width as u16, 1));
+            let all = described(&record, &annotations);
+            let lines = detail_rows(&all, Rect::new(0, 0, width as u16, 1));
             let about = usize::from(name_column_width(&lines, width as u16));
             let pieces = |(name, says): (String, String)| {
                 let name = format!("{name:<about$}");

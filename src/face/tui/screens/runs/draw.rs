@@ -270,6 +270,8 @@ fn hidden_values<'a>(runs: &Runs, stored: &'a Snapshot, layout: &RunsLayout) -> 
     let hidden = |(at, column): (Option<usize>, usize)| {
         let spec = stored.table.columns().get(column)?;
         let text = text_of(runs, line, spec);
+        // a wide window may have a column of it
+        let at = at.or_else(|| layout.columns.iter().position(|shown| shown.column == column));
         let is_whole = |place: &table::ColumnPosition| {
             Some(place.column) == at && cut_cell_text(runs, record, spec, line, place.width) == text
         };

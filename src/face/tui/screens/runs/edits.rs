@@ -138,37 +138,56 @@ impl Runs {
         cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
     }
 
-    /// Deletes the marked runs, or the selected one. Asks first if they are many or not all shown.
+    /// Deletes the marked runs, or those under the cursor. Asks first unless it is only the run under the cursor.
     pub(super) fn delete_chosen(&mut self, cx: &mut Context) {
-        /// Maximum number of runs deleted without confirmation.
-        const MANY: usize = 3;
         let Some(stored) = cx.stored.clone() else { return };
-        let runs = self.chosen(Some(&stored));
-        let shown = self.rows().filter_map(|row| stored.records.get(row as usize));
-        let shown: HashSet<&str> = shown.map(|record| record.run.as_str()).collect();
-        let hidden = runs.iter().filter(|run| !shown.contains(run.as_str()));
-        let hidden: Vec<&Record> = hidden.filter_map(|run| stored.find(run)).collect();
-        let is_small = runs.len() <= MANY && hidden.is_empty();
+        let (runs, selected) = (self.chosen(Some(&stored)), self.under_cursor(Some(&stored)));
         if runs.is_empty() || Self::is_refused(&runs, cx) {
             return;
         }
-        match (is_small, hidden.is_empty()) {
-            (true, _) => self.delete(runs, cx),
-            (false, true) => {
-                let text = format!("Delete {}? They go to the trash.", counted(runs.len(), "run"));
-                cx.confirm(text, move |screen: &mut Self, cx| screen.delete(runs, cx));
-            }
-            (false, false) => {
-                let text = hidden_question(runs.len(), &hidden);
-                let selected = self.under_cursor(Some(&stored));
-                let only_selected = move |screen: &mut Self, cx: &mut Context| match selected.is_empty()
-                {
-                    false => screen.delete(selected, cx),
-                    true => cx.inform("no run is selected"),
-                };
-                let yes = move |screen: &mut Self, cx: &mut Context| screen.delete(runs, cx);
-                cx.confirm_or_selected(text, yes, only_selected);
-            }
+        if runs.len() == 1 && runs == selected {
+            return self.delete(runs, cx);
+        }
+        let names = labels(runs.iter().filter_map(|run| stored.find(run)));
+        let text = format!("Delete {}: {names}? The trash keeps them.", self.chosen_words(&runs, cx));
+        let is_marked = !self.marked.is_empty();
+        let yes = move |screen: &mut Self, cx: &mut Context| screen.delete(runs, cx);
+        if !is_marked {
+            return cx.confirm(text, yes);
+        }
+        let only_selected = move |screen: &mut Self, cx: &mut Context| match selected.is_empty() {
+            false => screen.delete(selected, cx),
+            true => cx.inform("no run is selected"),
+        };
+        cx.confirm_or_selected(text, yes, only_selected);
+    }
+
+    /// Names the runs that an edit changes, and says of marked ones whether the cursor is on one of them and all are in
+    /// view: marks outlive a session and scroll out of the window.
+    fn chosen_words(&self, runs: &[String], cx: &Context) -> String {
+        let Some(stored) = cx.stored.as_ref().filter(|_| !self.marked.is_empty()) else {
+            return named(runs);
+        };
+        let height = usize::from(self.areas(cx.body()).table.height.saturating_sub(1));
+        let lines = self.lines.iter().skip(self.list.offset).take(height);
+        let rows = lines.flat_map(|line| self.rows_of(line));
+        let in_view = rows.filter_map(|row| Some(stored.records.get(*row as usize)?.run.as_str()));
+        let in_view: HashSet<&str> = in_view.collect();
+        let hidden = runs.iter().filter(|run| !in_view.contains(run.as_str())).count();
+        let selected = self.under_cursor(Some(stored));
+        let mut aside = Vec::new();
+        if !selected.iter().any(|run| self.marked.contains(run)) {
+            aside.push("not the row under the cursor".to_owned());
+        }
+        match hidden {
+            0 => {}
+            hidden if hidden == runs.len() => aside.push("none in view".to_owned()),
+            hidden => aside.push(format!("{hidden} not in view")),
+        }
+        match (runs, aside.is_empty()) {
+            ([run], true) => run.clone(),
+            (_, true) => counted(runs.len(), "marked run"),
+            _ => format!("{} ({})", counted(runs.len(), "marked run"), aside.join("; ")),
         }
     }
 
@@ -209,7 +228,7 @@ impl Runs {
         let same = runs.iter().all(|run| stored.annotations.of(run).is_none_or(|a| a.note == note));
         let hint = "it is kept with the run; an empty one takes it away";
         let text = if same { note } else { String::new() };
-        let title = format!("note on {}", named(&runs));
+        let title = format!("note on {}", self.chosen_words(&runs, cx));
         cx.prompt(PromptCompletion::Nothing, title, hint, text, move |screen: &mut Self, typed, cx| {
             screen.annotate(runs.clone(), AnnotationEdit::note(typed), cx);
             Ok(())
@@ -233,7 +252,7 @@ impl Runs {
         let has = has.into_iter().collect::<Vec<_>>().join(" ");
         let has = if has.is_empty() { String::new() } else { format!("\nit has: {has}") };
         let hint = format!("words to add; -word removes one{has}");
-        let title = format!("tag {}", named(&runs));
+        let title = format!("tag {}", self.chosen_words(&runs, cx));
         cx.prompt(known, title, hint, "", move |screen: &mut Self, typed, cx| {
             let edit = AnnotationEdit::tags(typed).map_err(|error| format::error(&error))?;
             screen.annotate(runs.clone(), edit, cx);
@@ -242,19 +261,19 @@ impl Runs {
     }
 }
 
-/// Question before deleting `count` marked runs, of which these are not shown.
-fn hidden_question(count: usize, hidden: &[&Record]) -> String {
-    /// Maximum number of runs that are named.
+/// Cells of these runs: `ladder tp2 b1 p2p-on (3 runs), standard tp2 b1 p2p-on`.
+fn labels<'a>(runs: impl Iterator<Item = &'a Record>) -> String {
+    /// Maximum number of cells that are named.
     const NAMED: usize = 4;
-    let mut names: Vec<String> = hidden.iter().take(NAMED).map(|run| run.spec.label()).collect();
-    if hidden.len() > NAMED {
-        names.push(format!("{} more", hidden.len() - NAMED));
-    }
-    let shown = match (count, count - hidden.len()) {
-        (1, _) => "not shown".to_owned(),
-        (_, 0) => "none of them shown".to_owned(),
-        _ => format!("{} of them not shown", hidden.len()),
+    let cells = grouped(runs.map(|run| (run.spec.label(), ())));
+    let name = |(label, runs): &(String, Vec<()>)| match runs.len() {
+        1 => label.clone(),
+        runs => format!("{label} ({runs} runs)"),
     };
-    let runs = if count == 1 { "the marked run".into() } else { format!("the {count} marked runs") };
-    format!("Delete {runs}, {shown}: {}? The trash keeps them.", names.join(", "))
+    let mut names: Vec<String> = cells.iter().take(NAMED).map(name).collect();
+    if cells.len() > NAMED {
+        let rest: usize = cells.iter().skip(NAMED).map(|(_, runs)| runs.len()).sum();
+        names.push(format!("{rest} more"));
+    }
+    names.join(", ")
 }

@@ -31,8 +31,18 @@ pub struct RunsLayout {
 
 impl Runs {
     pub(super) fn layout(&self, body: Rect, table: &RunTable) -> RunsLayout {
+        /// Width of a window whose free columns show options that are no columns otherwise.
+        const WIDE: u16 = 150;
         let areas = self.areas(body);
-        let (columns, specs) = columns::columns(self, table, areas.table.width);
+        let (mut columns, mut specs) = columns::columns(self, table, areas.table.width);
+        if body.width >= WIDE {
+            for (column, spec) in
+                columns::fitting_options(self, table, &columns, &specs, areas.table.width)
+            {
+                columns.push(column);
+                specs.push(spec);
+            }
+        }
         let shown = lay_out(&specs, areas.table, Some(self.scroll));
         RunsLayout { areas, columns, specs, shown }
     }

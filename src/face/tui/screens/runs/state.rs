@@ -207,7 +207,7 @@ impl Runs {
     }
 
     /// Record indices of the runs that a line stands for; none of an unfolded cell, whose runs follow.
-    fn rows_of<'a>(&'a self, line: &'a RunListLine) -> &'a [u32] {
+    pub(super) fn rows_of<'a>(&'a self, line: &'a RunListLine) -> &'a [u32] {
         match line {
             RunListLine::Run(row) => std::slice::from_ref(row),
             RunListLine::Cell(at) => match self.cells.get(*at as usize) {
