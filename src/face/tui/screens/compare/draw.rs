@@ -199,7 +199,7 @@ fn notes_with(
     let Some(compared) = compare.compared().filter(|compared| !compared.report.pairs.is_empty()) else {
         return Vec::new();
     };
-    let (places, rows) = (compare.areas(body), compare.answer_rows(body));
+    let (places, rows) = (compare.areas(body), compare.finding_rows(body));
     let width = usize::from(body.width);
     let has_legend = compare.has_legend(body);
     let mut notes = Vec::new();

@@ -34,8 +34,12 @@ pub fn draw(
     let theme = cx.theme;
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let answer = compare.answer_rows(body);
+    let findings = compare.finding_rows(body).len();
     for (row, text) in answer.iter().enumerate() {
-        let style = if text.starts_with(NOISY) { theme.style(Role::Warn) } else { title };
+        let style = match text.starts_with(NOISY) || row >= findings {
+            true => theme.style(Role::Warn),
+            false => title,
+        };
         line(buf, area, row as u16, &[(" ", title), (text, style)]);
     }
     if compare.has_counts() {

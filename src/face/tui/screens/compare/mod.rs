@@ -363,6 +363,9 @@ const MOST_DETAIL: u16 = DETAIL + 5;
 /// Least window height for a row that explains the marks of the pivot.
 const ROOM_FOR_LEGEND: u16 = 20;
 
+/// Least window height for longer pair details, and for the caveat on simulated results in the header.
+const TALL: u16 = 36;
+
 /// Least height of the pivot, with its header; in a window with room for the legend, the list of pairs keeps half.
 const LEAST_PIVOT: u16 = 8;
 
@@ -392,7 +395,9 @@ impl Compare {
             let (setting, below) = cut_top(beside, if has_setting { setting } else { 0 });
             return CompareAreas { title, table, setting, detail: cut_top(below, MOST_DETAIL).0 };
         }
-        let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
+        // the caveat takes no row of the pivot
+        let more = if body.height >= TALL { 3 - self.caveat_rows(body).len() as u16 } else { 0 };
+        let detail = DETAIL + more;
         let least = match &self.map {
             _ if self.shows_pivot() => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
             Some(map) => heat::HEAD + map.rows.len().min(MOST_MAP_ROWS) as u16,
@@ -427,9 +432,24 @@ impl Compare {
         !self.shows_pivot() || self.pairs().is_empty()
     }
 
-    /// First rows: the headline, and below it signs of noise and the winners by setting; on the list and the map, the
-    /// beginning of the headline if there is room.
+    /// First rows: the findings and the caveat.
     fn answer_rows(&self, body: Rect) -> Vec<String> {
+        [self.finding_rows(body), self.caveat_rows(body)].concat()
+    }
+
+    /// Caveat on the simulated order of architectures, in a tall window.
+    fn caveat_rows(&self, body: Rect) -> Vec<String> {
+        let caveat = self.caveat().filter(|_| self.shows_pivot() && body.height >= TALL);
+        let Some(caveat) = caveat else { return Vec::new() };
+        // the status row has the provenance
+        let short = caveat.replace(" published pairs", " pairs");
+        let texts = [format!("Simulated: {caveat}"), caveat.to_owned(), short];
+        headline_rows(first_fitting(&texts, body.width.saturating_sub(2)), body.width, 2)
+    }
+
+    /// The headline, and below it signs of noise and the winners by setting; on the list and the map, the beginning of the
+    /// headline if there is room.
+    fn finding_rows(&self, body: Rect) -> Vec<String> {
         if self.pairs().is_empty() {
             return Vec::new();
         }

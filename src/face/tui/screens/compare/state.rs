@@ -139,6 +139,8 @@ pub struct ComparisonFindings {
     pub noise: Option<String>,
     /// Validation of the simulated cells, in words.
     pub trust: Option<String>,
+    /// The same in few words, if published pairs contradict the simulated order of two architectures.
+    pub caveat: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -359,6 +361,11 @@ impl Compare {
     /// Validation of the filtered pairs' simulated cells, in words.
     pub fn trust(&self) -> Option<&str> {
         self.known_answer()?.trust.as_deref()
+    }
+
+    /// Error of the filtered pairs' simulated cells, if published pairs contradict the order of two architectures.
+    pub fn caveat(&self) -> Option<&str> {
+        self.known_answer()?.caveat.as_deref()
     }
 
     /// Winners of the filtered pairs by setting, if these differ.

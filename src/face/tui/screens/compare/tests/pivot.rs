@@ -57,8 +57,8 @@ fn the_winners_by_setting_are_below_the_headline() {
     on(compared(), (120, 40)).hides("is fastest in");
 }
 
-#[test]
-fn a_low_window_explains_the_marks_on_every_axis_and_view() {
+/// Simulated cells of the paper: ladder and parallel, with published speedups, P2P and kinds of all-reduce.
+fn published() -> Vec<Record> {
     let mut specs: Vec<Spec> = Vec::new();
     for architecture in ["standard", "ladder", "parallel"] {
         for (p2p, collective) in
@@ -78,7 +78,26 @@ fn a_low_window_explains_the_marks_on_every_axis_and_view() {
         record.run = format!("batch-1:{index}");
         records.push(record);
     });
-    let mut driver = on(records, (60, 16));
+    records
+}
+
+#[test]
+fn a_tall_window_says_that_published_pairs_contradict_the_order() {
+    for (size, is_shown) in [((120, 40), true), ((200, 60), true), ((80, 24), false)] {
+        let mut driver = on(published(), size);
+        let screen = driver.screen();
+        let (header, _) = screen.split_once(" [simulated] ").unwrap();
+        let words = header.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words.contains("ladder/parallel order reversed in 5 of 14"), is_shown, "{screen}");
+        driver.taps("/-parallel");
+        driver.enter();
+        driver.hides("order reversed");
+    }
+}
+
+#[test]
+fn a_low_window_explains_the_marks_on_every_axis_and_view() {
+    let mut driver = on(published(), (60, 16));
     let explains_marks = |driver: &Driver, view: &str| {
         let screen = driver.screen();
         for (mark, meanings) in [
