@@ -10,7 +10,7 @@ use super::{Act, Compare, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableColumn, TableLayout, TableRows};
 use ::table::{Provenance, Spec};
-use base::text::decimals;
+use base::text::{decimals, whole_percent};
 use study::analysis::{Axis, Comparison, PairVerdict, Side, Varied};
 
 /// Columns of the pair table. The mark, the compared value and the cell come first and are never
@@ -363,7 +363,7 @@ fn content(
         GAP if sides[0].hidden_share.is_none_or(|share| share == 0.0) => (sides[1].gap_closed(), text),
         GAP => {
             let share =
-                |side: &Side| side.hidden_share.map_or("-".into(), |v| format!("{:.0} %", 100.0 * v));
+                |side: &Side| side.hidden_share.map_or("-".into(), |share| whole_percent(100.0 * share));
             (format!("{} → {}", share(sides[0]), share(sides[1])), text)
         }
         INTERVAL => {
