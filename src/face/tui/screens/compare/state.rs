@@ -209,13 +209,17 @@ impl Compare {
         let moved = self.moved_to().and_then(|at| self.pairs().get(at)).cloned();
         self.compared = Some(result);
         let moved = moved.and_then(|pair| self.position_of(&pair));
-        self.arrange_around(moved);
+        self.arrange();
+        self.place_cursor(moved);
     }
 
-    /// Filters the pairs after the scope or the text of the filter changed.
+    /// Filters the pairs after the scope or the text of the filter changed. Pairs that come back leave the cursor where it
+    /// is.
     pub fn narrow(&mut self) {
-        let moved = self.moved_to();
-        self.arrange_around(moved);
+        let (moved, selected, before) = (self.moved_to(), self.selected_at(), self.kept.len());
+        self.arrange();
+        let keeps = if self.kept.len() > before { selected } else { moved };
+        self.place_cursor(keeps);
     }
 
     /// Pair, an index into the report, that the user moved the cursor to; `None` if it is where the screen put it.
@@ -236,10 +240,9 @@ impl Compare {
         pairs.iter().position(|other| runs_of(other) == runs).or_else(of_cells)
     }
 
-    /// Filters the pairs and keeps the cursor on the pair that the user moved it to, if that is left.
-    fn arrange_around(&mut self, moved: Option<usize>) {
-        self.arrange();
-        match moved.filter(|at| self.kept.contains(at)) {
+    /// Keeps the cursor on a pair if that is left, or else puts it on the pair of the headline.
+    fn place_cursor(&mut self, keeps: Option<usize>) {
+        match keeps.filter(|at| self.kept.contains(at)) {
             Some(at) => {
                 self.held = Some(self.pairs()[at].value.clone());
                 self.select(at);

@@ -281,8 +281,12 @@ fn other_pairs_open_at_the_top_on_the_headlines_row() {
     driver.taps("/batch:4");
     driver.enter();
     assert_eq!(batch(&driver), 4, "{}", driver.screen());
+    // and stays where it is when the filter is dropped
+    let pair = driver.state.compare.selected().unwrap().clone();
     driver.tap(KeyCode::Esc);
-    assert_eq!(batch(&driver), 1, "{}", driver.screen());
+    let selected = driver.state.compare.selected().unwrap();
+    assert_eq!((&selected.run, &selected.baseline_run), (&pair.run, &pair.baseline_run));
+    driver.shows("architecture: 24 settings");
 }
 
 #[test]
