@@ -6,7 +6,7 @@ use super::compared::{AxisComparison, PairRow, one_of};
 use super::detail::PairDetails;
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
 use super::heat::{self, MapLegend};
-use super::{Act, Compare, pivot};
+use super::{Act, Compare, FOLDED, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableColumn, TableLayout, TableRows};
 use ::table::{Provenance, Spec};
@@ -140,12 +140,28 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         let details = PairDetails::new(&compared.axis, selected);
         let notes = notes_with(compare, body, cx, Some(&details));
         let marks = marks_in_frame(compare, body, map_legend.as_ref());
-        details.draw(buf, places.detail, (notes.as_slice(), marks), cx);
+        let fold = fold_remark(compare, body, cx);
+        details.draw(buf, places.detail, (notes.as_slice(), marks, &fold), cx);
     } else if let Some(why) = compare.why_no_pair() {
         let marks = marks_in_frame(compare, body, map_legend.as_ref()).unwrap_or_default();
         let (above, last) = cut_bottom(places.detail, u16::from(!marks.is_empty()));
         empty(buf, above, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
         line(buf, cut_left(last, 2).1, 0, &[(&marks, theme.style(Role::Dim))]);
+    }
+}
+
+/// Remark in the title of the details on the key that folds them, if the pivot hides rows, or opens them.
+fn fold_remark(compare: &Compare, body: Rect, cx: &Context) -> String {
+    if !compare.shows_pivot() || compare.pivot_width_beside_details(body).is_some() {
+        return String::new();
+    }
+    let (places, key) = (compare.areas(body), cx.key::<Compare>(Act::Fold));
+    // the header of the pivot takes a row
+    let hides_rows = usize::from(places.table.height) <= compare.pivot.rows.len();
+    match compare.is_folded {
+        true => format!(" ({key} opens)"),
+        false if hides_rows && places.detail.height > FOLDED => format!(" ({key} folds)"),
+        false => String::new(),
     }
 }
 

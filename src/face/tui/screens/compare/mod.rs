@@ -42,7 +42,7 @@ acts! {
     Mark: "mark", "Space", "mark the row; if any is marked, only marked rows are exported", Some("mark");
     Left: "left", "Left h", "select the value to the left; list: scroll; map: a column to the left", None;
     Right: "right", "Right l", "select the value to the right; list: scroll; map: a column to the right", None;
-    Fold: "fold", "e", "list: open or fold a row of pairs with equal numbers", None;
+    Fold: "fold", "e", "fold or open the details below the summary; list: a row of pairs with equal numbers", None;
     Flags: "flags", "f", "show or hide suspicious results", Some("flags"), "warnings noisy noise outliers";
     NextAxis: "next-axis", "]", "compare by the next axis that varies", None;
     PreviousAxis: "previous-axis", "[", "compare by the previous axis that varies", None;
@@ -132,12 +132,16 @@ impl Acts for Compare {
                     None => draw::scroll(self, by, cx.body().width),
                 }
             }
-            Act::Fold if self.view == TableView::Pivot => {
+            Act::Fold if self.map.is_some() => {
                 let key = cx.key::<Compare>(Act::Map);
-                cx.inform(format!("only in the list of pairs: {key} switches to it"));
+                cx.inform(format!("a map has nothing to fold: {key} switches to the tables"));
             }
+            Act::Fold if self.shows_pivot() => match self.pivot_width_beside_details(cx.body()) {
+                Some(_) => cx.inform("the details are beside the summary and take no rows from it"),
+                None => self.is_folded = !self.is_folded,
+            },
             Act::Fold => {
-                if self.map.is_some() || !self.fold() {
+                if !self.fold() {
                     cx.inform("no other pair has the same numbers as this one");
                 }
             }
@@ -357,6 +361,9 @@ struct CompareAreas {
 /// Height of the pair details; a taller window also shows the breakdown of the difference.
 const DETAIL: u16 = 10;
 
+/// Height of folded pair details: the result in its frame.
+const FOLDED: u16 = 3;
+
 /// Height of the pair details beside the pivot, where their sentences wrap.
 const MOST_DETAIL: u16 = DETAIL + 5;
 
@@ -397,7 +404,10 @@ impl Compare {
         }
         // the caveat takes no row of the pivot
         let more = if body.height >= TALL { 3 - self.caveat_rows(body).len() as u16 } else { 0 };
-        let detail = DETAIL + more;
+        let detail = match self.is_folded && self.shows_pivot() && !self.flags {
+            true => FOLDED,
+            false => DETAIL + more,
+        };
         let least = match &self.map {
             _ if self.shows_pivot() => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
             Some(map) => heat::HEAD + map.rows.len().min(MOST_MAP_ROWS) as u16,
@@ -554,6 +564,7 @@ pub struct KeptCompare {
     baseline: Option<String>,
     order: String,
     descending: bool,
+    is_folded: bool,
 }
 
 impl PersistentScreen for Compare {
@@ -562,12 +573,12 @@ impl PersistentScreen for Compare {
     fn keep(&self) -> Option<KeptCompare> {
         let (by, baseline) = (self.asked.axis.to_string(), self.asked.baseline.clone());
         let (order, descending) = (self.order.name().into(), self.descending);
-        Some(KeptCompare { by, baseline, order, descending })
+        Some(KeptCompare { by, baseline, order, descending, is_folded: self.is_folded })
     }
 
     fn restore(&mut self, kept: KeptCompare, _cx: &mut Context) {
         self.order = Order::named(&kept.order).unwrap_or(self.order);
-        self.descending = kept.descending;
+        (self.descending, self.is_folded) = (kept.descending, kept.is_folded);
         self.arrange();
         let is_asked = |axis: &Axis| (axis, &kept.baseline) == (&self.asked.axis, &self.asked.baseline);
         if let Some(axis) = Axis::parse(&kept.by).ok().filter(|axis| !is_asked(axis)) {

@@ -197,6 +197,8 @@ pub struct Compare {
     pub value: HeatValue,
     /// Cursor in the map: row and column.
     pub cursor: (usize, usize),
+    /// True if the details below the pivot are folded to the result, which leaves the pivot more rows.
+    pub is_folded: bool,
     /// True if flags are shown instead of the selected pair.
     pub flags: bool,
     /// Index in [`Self::flagged`] of the first flag shown.

@@ -365,6 +365,33 @@ fn the_pivot_scrolls_to_the_selected_value() {
 }
 
 #[test]
+fn folded_details_leave_the_pivot_their_rows_at_the_next_start_too() {
+    let rows = |driver: &Driver| driver.screen().lines().filter(|line| line.contains(" p2p-o")).count();
+    let mut driver = on(grid().to_vec(), (80, 24));
+    driver.shows("ladder against standard (e folds)");
+    let before = rows(&driver);
+    driver.taps("e");
+    assert_eq!(rows(&driver), before + 6, "{}", driver.screen());
+    driver.shows("ladder against standard (e opens)");
+    driver.shows("│tokens/s 1.36x ▲ faster; ");
+    driver.hides(" ms decode");
+    let kept = driver.state.compare.remember().unwrap();
+    let mut next = Driver::empty(80, 24);
+    next.state.compare.recall(&kept, &mut next.state.cx);
+    assert!(next.state.compare.is_folded);
+    driver.taps("e");
+    assert_eq!(rows(&driver), before, "{}", driver.screen());
+    // all rows are in sight, or the details are beside them
+    driver.taps("/tp8 b1");
+    driver.enter();
+    driver.hides("(e folds)");
+    let mut wide = on(grid().to_vec(), (200, 40));
+    wide.hides("(e folds)");
+    wide.taps("e");
+    wide.shows("the details are beside the summary");
+}
+
+#[test]
 fn a_tall_window_shows_all_values_at_the_selected_setting() {
     on(grid().to_vec(), (120, 40)).hides("all values at");
     let mut driver = on(grid().to_vec(), (200, 60));
