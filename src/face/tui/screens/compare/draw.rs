@@ -181,7 +181,7 @@ fn marks_in_frame(compare: &Compare, body: Rect, map_legend: Option<&MapLegend>)
     (!legend.is_empty() && legend.width() < room.into()).then(|| format!(" {legend} "))
 }
 
-/// Validation of the simulated cells in the empty rows at the bottom of a table, if it fits there.
+/// Validation of the simulated cells in the empty rows below those of a table, if it fits there.
 fn trust_below(compare: &Compare, table: Rect) -> Option<(Rect, Vec<String>)> {
     let count = match compare.shows_pivot() {
         _ if compare.map.is_some() => return None,
@@ -190,8 +190,8 @@ fn trust_below(compare: &Compare, table: Rect) -> Option<(Rect, Vec<String>)> {
     };
     let rows = wrap(&trust_note(compare.trust()?), usize::from(table.width.saturating_sub(2)));
     // a header above the rows, and a gap below them
-    let free = usize::from(table.height).saturating_sub(count + 2);
-    (count > 0 && rows.len() <= free).then(|| (cut_bottom(table, rows.len() as u16).1, rows))
+    let below = cut_top(table, u16::try_from(count + 2).unwrap_or(u16::MAX)).1;
+    (count > 0 && rows.len() <= below.height.into()).then_some((below, rows))
 }
 
 fn trust_note(trust: &str) -> String {

@@ -429,6 +429,10 @@ fn the_validation_of_simulated_cells_is_shown_where_rows_are_empty() {
     let begins: String = trust.chars().take(60).collect();
     driver.shows(&format!("simulated: {begins}"));
     driver.hides("+1 note");
+    let screen = driver.screen();
+    let trust = screen.lines().position(|line| line.contains(&begins)).unwrap();
+    let last = screen.lines().position(|line| line.starts_with("  b64 p2p-off ")).unwrap();
+    assert_eq!(trust, last + 2, "directly below the rows: {screen}");
     let mut low = on(grid().to_vec(), (140, 30));
     low.hides(&format!("simulated: {begins}"));
     low.shows("notes: ?");
