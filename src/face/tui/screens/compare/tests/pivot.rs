@@ -96,6 +96,12 @@ fn a_tall_window_says_that_published_pairs_contradict_the_order() {
 }
 
 #[test]
+fn the_legend_says_how_far_published_speedups_are_where_it_fits() {
+    on(published(), (200, 60)).shows("† differs from the published speedup by up to ");
+    on(published(), (80, 24)).shows("† not as published");
+}
+
+#[test]
 fn a_low_window_explains_the_marks_on_every_axis_and_view() {
     let mut driver = on(published(), (60, 16));
     let explains_marks = |driver: &Driver, view: &str| {
