@@ -387,6 +387,14 @@ pub fn percent(value: Option<f64>) -> String {
     value.map_or("-".into(), |v| format!("{v:.1} %"))
 }
 
+/// Formats a percentage as a whole number; a share just below 100 keeps a decimal, since `100 %` means all: `75 %`, `99.6 %`.
+pub fn whole_percent(pct: f64) -> String {
+    match (99.5..100.0).contains(&pct) {
+        true => format!("{:.1} %", pct.min(99.9)),
+        false => format!("{pct:.0} %"),
+    }
+}
+
 /// Makes text safe for a terminal. Names, notes and messages come from files and other processes, and
 /// control characters (ESC, the C1 set, bidirectional controls) could manipulate the terminal. Each
 /// becomes `�`; line feeds and tabs are kept.
@@ -565,6 +573,12 @@ mod tests {
         let items = ["ladder", "parallel", "delayed:2"];
         let joined = [0, 1, 2, 3].map(|count| joined_with_and(&items[..count]));
         assert_eq!(joined, ["", "ladder", "ladder and parallel", "ladder, parallel and delayed:2"]);
+    }
+
+    #[test]
+    fn no_share_below_100_percent_is_rounded_to_it() {
+        let shown = [0.0, 74.6, 99.4, 99.6, 99.99, 100.0, 104.4].map(whole_percent);
+        assert_eq!(shown, ["0 %", "75 %", "99 %", "99.6 %", "99.9 %", "100 %", "104 %"]);
     }
 
     #[test]

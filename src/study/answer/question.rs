@@ -14,7 +14,7 @@ use crate::analysis::{
     PublishedValue, Varied, beaten_limit, fastest, inconclusive, is_beaten_by_noise, less_work,
 };
 use base::statistics::{extent, grouped, mean, median};
-use base::text::{capitalized, counted, joined_with_and, latency};
+use base::text::{capitalized, counted, joined_with_and, latency, whole_percent};
 use plan::Architecture;
 use table::render::{Shown, Table};
 use table::{P2p, Provenance};
@@ -313,10 +313,11 @@ impl<'a> ComparisonQuestion<'a> {
         let gap = "of the gap between standard and upper-bound";
         let shares = match (ends, median(&percents)) {
             (Some([low, high]), _) if percents.len() > 2 && high - low < 1.0 => {
-                format!("{low:.0} % {gap}")
+                format!("{} {gap}", whole_percent(low))
             }
             (Some([low, high]), Some(middle)) if percents.len() > 2 => {
-                format!("{low:.0} to {high:.0} % {gap} (median {middle:.0} %)")
+                let [high, middle] = [high, middle].map(whole_percent);
+                format!("{low:.0} to {high} {gap} (median {middle})")
             }
             _ => format!("{} {gap}", self.range(&with, |pair| pair.hidden_share, gap_words)),
         };

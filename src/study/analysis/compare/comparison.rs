@@ -22,7 +22,7 @@ use crate::analysis::side_by_side::Difference;
 use crate::analysis::{PublishedValue, RunTable};
 use crate::validate::TieBand;
 use base::error::Error;
-use base::text::counted;
+use base::text::{counted, whole_percent};
 use base::words::words;
 use plan::Architecture;
 use table::{Collective, Measure, Overlap, Provenance, Record, Spec, Split};
@@ -285,7 +285,7 @@ impl Side {
     pub fn gap_closed(&self) -> String {
         let Some(share) = self.hidden_share else { return "-".into() };
         let ends = |[low, high]: [f64; 2]| format!(" [{:.0}, {:.0}]", 100.0 * low, 100.0 * high);
-        format!("{:.0} %{}", 100.0 * share, self.hidden_share_ci95.map(ends).unwrap_or_default())
+        whole_percent(100.0 * share) + &self.hidden_share_ci95.map(ends).unwrap_or_default()
     }
 
     /// Band of a ratio of two simulated cells; `None` if one was measured.

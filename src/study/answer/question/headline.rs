@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{ComparisonQuestion, Winner, listed, setting_phrase, share_of_settings, spread, times};
 use crate::analysis::{Axis, Comparison, ComparisonReport, PairVerdict, Varied, fastest, inconclusive};
 use base::statistics::{distinct, grouped, median};
-use base::text::{capitalized, counted};
+use base::text::{capitalized, counted, whole_percent};
 use table::Provenance;
 
 /// Headlines of all pairs of a report, one per provenance.
@@ -66,8 +66,10 @@ fn effect(pair: &Comparison) -> String {
     let hidden = pair.overlap_pct.filter(|pct| *pct >= 0.5);
     let closed = pair.hidden_share.filter(|share| *share < 1.005);
     match (hidden, closed) {
-        (Some(pct), _) => format!("; hides {pct:.0} % of its communication"),
-        (None, Some(share)) => format!("; closes {:.0} % of the gap to upper-bound", 100.0 * share),
+        (Some(pct), _) => format!("; hides {} of its communication", whole_percent(pct)),
+        (None, Some(share)) => {
+            format!("; closes {} of the gap to upper-bound", whole_percent(100.0 * share))
+        }
         (None, None) => String::new(),
     }
 }

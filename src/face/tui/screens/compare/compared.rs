@@ -16,7 +16,7 @@ use study::analysis::{
     Reasons, Side, Varied, first_equal, slices,
 };
 use study::answer::{MOST_RUNS, headlines, signs_of_noise};
-use study::validate::badge;
+use study::validate::{badge, reversed_orders, short_badge};
 use table::{Provenance, Record, Spec};
 
 #[derive(Clone, Debug)]
@@ -85,14 +85,18 @@ impl AxisComparison {
     /// they are the scope of one experiment, which reuses runs of others.
     pub fn answer(&self, (pairs, is_of_one): &FilteredPairs) -> ComparisonFindings {
         let kept: Vec<&Comparison> = pairs.iter().map(|at| &self.report.pairs[*at]).collect();
-        let trust = trust(&kept);
+        let specs = simulated_specs(&kept);
+        let trust = badge(specs.iter().copied());
+        let reversed = reversed_orders(specs.iter().copied());
+        let reversed = reversed.filter(|_| self.axis == Axis::ARCHITECTURE);
+        let caveat = reversed.and_then(|_| short_badge(&specs, &[]));
         let runs: HashSet<&String> = kept.iter().map(|pair| &pair.run).collect();
         let of_runs = self.runs.records.iter().filter(|record| runs.contains(&record.run));
         let experiments: BTreeSet<Option<&String>> =
             of_runs.map(|record| record.experiment.as_ref()).collect();
         if experiments.len() > 1 && !is_of_one {
             let headline = format!("Pairs of {} experiments: no common headline", experiments.len());
-            return ComparisonFindings { headline, winners: None, noise: None, trust };
+            return ComparisonFindings { headline, winners: None, noise: None, trust, caveat };
         }
         let noise = self.noise(&kept);
         let settings = self.pair_settings.narrowed(&kept, &self.axis);
@@ -105,7 +109,7 @@ impl AxisComparison {
         let winners = settings
             .provenance
             .and_then(|_| winners_by_setting(&self.axis, &self.report, &pivot, &settings.settings));
-        ComparisonFindings { headline: capitalized(&headline), winners, noise, trust }
+        ComparisonFindings { headline: capitalized(&headline), winners, noise, trust, caveat }
     }
 
     /// Signs of noise in all rounds of the cells of measured pairs.
@@ -184,15 +188,15 @@ impl AxisComparison {
     }
 }
 
-/// Validation of the simulated cells of pairs, in words; slow.
-fn trust(pairs: &[&Comparison]) -> Option<String> {
+/// Simulated cells of pairs, each once.
+fn simulated_specs<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Spec> {
     // several pairs share a baseline
     let mut specs: HashMap<&str, &Spec> = HashMap::new();
-    for pair in pairs {
+    for &pair in pairs {
         specs.insert(&pair.run, &pair.side.spec);
         specs.insert(&pair.baseline_run, &pair.baseline_side.spec);
     }
-    badge(specs.into_values())
+    specs.into_values().filter(|spec| spec.backend.is_simulated()).collect()
 }
 
 /// Names of the baseline and of the compared cell: `standard`, `P2P on`; for variables and profile values, the value alone.

@@ -109,16 +109,16 @@ impl<'a> PairDetails<'a> {
         notes
     }
 
-    /// Draws the details; `marks` explains the marks of the table above instead of the shares.
+    /// Draws the details; `marks` explains the marks of the table above instead of the shares, and `fold` ends the title.
     pub fn draw(
         &self,
         buf: &mut Buffer,
         area: Rect,
-        (notes, marks): (&[ScreenNote], Option<String>),
+        (notes, marks, fold): (&[ScreenNote], Option<String>, &str),
         cx: &Context,
     ) {
         let (pair, names, theme) = (self.pair, &self.names, cx.theme);
-        let name = format!("{}: {} against {}", self.axis, names[1], names[0]);
+        let name = format!("{}: {} against {}{fold}", self.axis, names[1], names[0]);
         let room = area.width.saturating_sub(notes_hint(notes, cx).width() as u16 + 6);
         let inner = frame(buf, area, &cut(&name, room), theme);
         let top = cut_top(Rect { width: area.width.saturating_sub(2), ..area }, 1).0;

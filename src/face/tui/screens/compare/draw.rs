@@ -6,11 +6,11 @@ use super::compared::{AxisComparison, PairRow, one_of};
 use super::detail::PairDetails;
 use super::header::{self, StatusTexts, common, common_beside_legend, compared_counts};
 use super::heat::{self, MapLegend};
-use super::{Act, Compare, pivot};
+use super::{Act, Compare, FOLDED, pivot};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableColumn, TableLayout, TableRows};
 use ::table::{Provenance, Spec};
-use base::text::decimals;
+use base::text::{decimals, whole_percent};
 use study::analysis::{Axis, Comparison, PairVerdict, Side, Varied};
 
 /// Columns of the pair table. The mark, the compared value and the cell come first and are never
@@ -140,12 +140,28 @@ pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
         let details = PairDetails::new(&compared.axis, selected);
         let notes = notes_with(compare, body, cx, Some(&details));
         let marks = marks_in_frame(compare, body, map_legend.as_ref());
-        details.draw(buf, places.detail, (notes.as_slice(), marks), cx);
+        let fold = fold_remark(compare, body, cx);
+        details.draw(buf, places.detail, (notes.as_slice(), marks, &fold), cx);
     } else if let Some(why) = compare.why_no_pair() {
         let marks = marks_in_frame(compare, body, map_legend.as_ref()).unwrap_or_default();
         let (above, last) = cut_bottom(places.detail, u16::from(!marks.is_empty()));
         empty(buf, above, &format!("{why}\n{}", cx.keys.to_first_run()), theme);
         line(buf, cut_left(last, 2).1, 0, &[(&marks, theme.style(Role::Dim))]);
+    }
+}
+
+/// Remark in the title of the details on the key that folds them, if the pivot hides rows, or opens them.
+fn fold_remark(compare: &Compare, body: Rect, cx: &Context) -> String {
+    if !compare.shows_pivot() || compare.pivot_width_beside_details(body).is_some() {
+        return String::new();
+    }
+    let (places, key) = (compare.areas(body), cx.key::<Compare>(Act::Fold));
+    // the header of the pivot takes a row
+    let hides_rows = usize::from(places.table.height) <= compare.pivot.rows.len();
+    match compare.is_folded {
+        true => format!(" ({key} opens)"),
+        false if hides_rows && places.detail.height > FOLDED => format!(" ({key} folds)"),
+        false => String::new(),
     }
 }
 
@@ -165,7 +181,7 @@ fn marks_in_frame(compare: &Compare, body: Rect, map_legend: Option<&MapLegend>)
     (!legend.is_empty() && legend.width() < room.into()).then(|| format!(" {legend} "))
 }
 
-/// Validation of the simulated cells in the empty rows at the bottom of a table, if it fits there.
+/// Validation of the simulated cells in the empty rows below those of a table, if it fits there.
 fn trust_below(compare: &Compare, table: Rect) -> Option<(Rect, Vec<String>)> {
     let count = match compare.shows_pivot() {
         _ if compare.map.is_some() => return None,
@@ -174,8 +190,8 @@ fn trust_below(compare: &Compare, table: Rect) -> Option<(Rect, Vec<String>)> {
     };
     let rows = wrap(&trust_note(compare.trust()?), usize::from(table.width.saturating_sub(2)));
     // a header above the rows, and a gap below them
-    let free = usize::from(table.height).saturating_sub(count + 2);
-    (count > 0 && rows.len() <= free).then(|| (cut_bottom(table, rows.len() as u16).1, rows))
+    let below = cut_top(table, u16::try_from(count + 2).unwrap_or(u16::MAX)).1;
+    (count > 0 && rows.len() <= below.height.into()).then_some((below, rows))
 }
 
 fn trust_note(trust: &str) -> String {
@@ -199,7 +215,7 @@ fn notes_with(
     let Some(compared) = compare.compared().filter(|compared| !compared.report.pairs.is_empty()) else {
         return Vec::new();
     };
-    let (places, rows) = (compare.areas(body), compare.answer_rows(body));
+    let (places, rows) = (compare.areas(body), compare.finding_rows(body));
     let width = usize::from(body.width);
     let has_legend = compare.has_legend(body);
     let mut notes = Vec::new();
@@ -363,7 +379,7 @@ fn content(
         GAP if sides[0].hidden_share.is_none_or(|share| share == 0.0) => (sides[1].gap_closed(), text),
         GAP => {
             let share =
-                |side: &Side| side.hidden_share.map_or("-".into(), |v| format!("{:.0} %", 100.0 * v));
+                |side: &Side| side.hidden_share.map_or("-".into(), |share| whole_percent(100.0 * share));
             (format!("{} → {}", share(sides[0]), share(sides[1])), text)
         }
         INTERVAL => {

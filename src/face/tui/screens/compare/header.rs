@@ -5,17 +5,19 @@ use super::state::{Counts, Order};
 use super::{Act, Compare, draw, pivot};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::wrap::elided_clauses;
 use study::analysis::{Comparison, ComparisonReport};
 use table::Provenance;
 
 /// Beginning of the row on noisy data.
 pub const NOISY: &str = "Noisy: ";
 
-/// First clauses of a headline that fit into a row; its first words if none fits.
+/// First clauses of a headline that fit into a row; if none fits, its first words and an ellipsis outside brackets.
 pub fn leading_row(headline: &str, width: u16) -> String {
     let room = usize::from(width.saturating_sub(2));
-    let clauses = leading_clauses(headline, room, &["; ", " (", ": "]);
-    clauses.map_or_else(|| whole_words(headline, room), str::to_owned)
+    let clauses = leading_clauses(headline, room, &["; "]).map(str::to_owned);
+    let clauses = clauses.or_else(|| elided_clauses(headline, room, &[" "]));
+    clauses.unwrap_or_else(|| whole_words(headline, room))
 }
 
 /// Row below the headline: provenance, filter, settings, flags.
@@ -34,8 +36,12 @@ pub fn draw(
     let theme = cx.theme;
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let answer = compare.answer_rows(body);
+    let findings = compare.finding_rows(body).len();
     for (row, text) in answer.iter().enumerate() {
-        let style = if text.starts_with(NOISY) { theme.style(Role::Warn) } else { title };
+        let style = match text.starts_with(NOISY) || row >= findings {
+            true => theme.style(Role::Warn),
+            false => title,
+        };
         line(buf, area, row as u16, &[(" ", title), (text, style)]);
     }
     if compare.has_counts() {
@@ -284,5 +290,20 @@ fn adjusted(compare: &Compare, report: &ComparisonReport) -> String {
             report.adjusted.method,
             100.0 * report.adjusted.false_discovery_rate
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_headline_ends_with_a_clause_or_an_ellipsis() {
+        let headline = "Ladder is 1.21x [1.02, 1.40] (P2P off) and 1.43x [1.05, 1.97] (P2P on) faster than standard; \
+                        hides 28 % of it";
+        assert_eq!(leading_row(headline, 100), headline.split_once(';').unwrap().0);
+        let cut = "Ladder is 1.21x [1.02, 1.40] (P2P off) and 1.43x [1.05, 1.97] (P2P on) …";
+        assert_eq!(leading_row(headline, 80), cut);
+        assert_eq!(leading_row(headline, 60), cut.replace(" [1.05, 1.97] (P2P on)", ""));
     }
 }

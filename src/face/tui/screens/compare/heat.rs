@@ -158,15 +158,16 @@ fn draw_title(
     line(buf, area, 0, &[(&label, style), (name, theme.style(Role::Title))]);
 }
 
-/// Titles of a map, the longest first. A ratio has two sides, other values are those of the compared one alone.
-fn titles(map: &HeatMap, value: HeatValue, slice_name: &str) -> [String; 2] {
+/// Titles of a map, the longest first, beginning with the question that it answers. A ratio has two sides, other values are
+/// those of the compared one alone.
+fn titles(map: &HeatMap, value: HeatValue, slice_name: &str) -> Vec<String> {
     let ratio = map.slice.named("");
     let setting = slice_name.strip_prefix(&ratio).unwrap_or_default();
     let own = |word: &str| {
         map.slice.value.as_ref().map_or_else(String::new, |value| format!(" {word} {value}"))
     };
     let (of, by) = (own("of"), own("by"));
-    match value {
+    let names = match value {
         HeatValue::Speedup => {
             [format!(" {}: {slice_name}", value.name()), format!(" tokens/s: {slice_name}")]
         }
@@ -178,7 +179,17 @@ fn titles(map: &HeatMap, value: HeatValue, slice_name: &str) -> [String; 2] {
             format!(" gap closed{by}: 1 is as fast as upper-bound{setting}"),
             format!(" gap closed{by}{setting}"),
         ],
-    }
+    };
+    let question = map.slice.value.as_ref().map(|compared| match value {
+        HeatValue::Speedup => format!(" Where is {compared} faster?"),
+        HeatValue::ExposedPct => format!(" Where does {compared} still wait?"),
+        HeatValue::GapClosed => format!(" How close is {compared} to upper-bound?"),
+    });
+    let asked: Vec<String> = question
+        .iter()
+        .flat_map(|question| names.iter().map(move |name| format!("{question}{name}")))
+        .collect();
+    asked.into_iter().chain(names.iter().cloned()).collect()
 }
 
 /// Draws the shade, the number and the mark of a cell; `selected` replaces the style of the number.
@@ -424,10 +435,9 @@ mod tests {
         };
         let grid = MapGrid::new(Rect::new(0, 0, 60, 16), &map, 6);
         assert_eq!((grid.visible_columns(), grid.first_column), (5, 2));
-        assert_eq!(
-            titles(&map, HeatValue::ExposedPct, "ladder / standard  p2p-on")[1],
-            " exposed of ladder, % of TPOT  p2p-on",
-            "a share has one side"
-        );
+        let titles = titles(&map, HeatValue::ExposedPct, "ladder / standard  p2p-on");
+        let short = " exposed of ladder, % of TPOT  p2p-on";
+        assert_eq!(titles.last().map(String::as_str), Some(short), "a share has one side");
+        assert_eq!(titles[1], format!(" Where does ladder still wait?{short}"));
     }
 }

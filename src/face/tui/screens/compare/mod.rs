@@ -42,7 +42,7 @@ acts! {
     Mark: "mark", "Space", "mark the row; if any is marked, only marked rows are exported", Some("mark");
     Left: "left", "Left h", "select the value to the left; list: scroll; map: a column to the left", None;
     Right: "right", "Right l", "select the value to the right; list: scroll; map: a column to the right", None;
-    Fold: "fold", "e", "list: open or fold a row of pairs with equal numbers", None;
+    Fold: "fold", "e", "fold or open the details below the summary; list: a row of pairs with equal numbers", None;
     Flags: "flags", "f", "show or hide suspicious results", Some("flags"), "warnings noisy noise outliers";
     NextAxis: "next-axis", "]", "compare by the next axis that varies", None;
     PreviousAxis: "previous-axis", "[", "compare by the previous axis that varies", None;
@@ -132,12 +132,16 @@ impl Acts for Compare {
                     None => draw::scroll(self, by, cx.body().width),
                 }
             }
-            Act::Fold if self.view == TableView::Pivot => {
+            Act::Fold if self.map.is_some() => {
                 let key = cx.key::<Compare>(Act::Map);
-                cx.inform(format!("only in the list of pairs: {key} switches to it"));
+                cx.inform(format!("a map has nothing to fold: {key} switches to the tables"));
             }
+            Act::Fold if self.shows_pivot() => match self.pivot_width_beside_details(cx.body()) {
+                Some(_) => cx.inform("the details are beside the summary and take no rows from it"),
+                None => self.is_folded = !self.is_folded,
+            },
             Act::Fold => {
-                if self.map.is_some() || !self.fold() {
+                if !self.fold() {
                     cx.inform("no other pair has the same numbers as this one");
                 }
             }
@@ -357,11 +361,17 @@ struct CompareAreas {
 /// Height of the pair details; a taller window also shows the breakdown of the difference.
 const DETAIL: u16 = 10;
 
+/// Height of folded pair details: the result in its frame.
+const FOLDED: u16 = 3;
+
 /// Height of the pair details beside the pivot, where their sentences wrap.
 const MOST_DETAIL: u16 = DETAIL + 5;
 
 /// Least window height for a row that explains the marks of the pivot.
 const ROOM_FOR_LEGEND: u16 = 20;
+
+/// Least window height for longer pair details, and for the caveat on simulated results in the header.
+const TALL: u16 = 36;
 
 /// Least height of the pivot, with its header; in a window with room for the legend, the list of pairs keeps half.
 const LEAST_PIVOT: u16 = 8;
@@ -392,7 +402,12 @@ impl Compare {
             let (setting, below) = cut_top(beside, if has_setting { setting } else { 0 });
             return CompareAreas { title, table, setting, detail: cut_top(below, MOST_DETAIL).0 };
         }
-        let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
+        // the caveat takes no row of the pivot
+        let more = if body.height >= TALL { 3 - self.caveat_rows(body).len() as u16 } else { 0 };
+        let detail = match self.is_folded && self.shows_pivot() && !self.flags {
+            true => FOLDED,
+            false => DETAIL + more,
+        };
         let least = match &self.map {
             _ if self.shows_pivot() => (self.pivot.rows.len() + 1).clamp(3, LEAST_PIVOT.into()) as u16,
             Some(map) => heat::HEAD + map.rows.len().min(MOST_MAP_ROWS) as u16,
@@ -427,9 +442,24 @@ impl Compare {
         !self.shows_pivot() || self.pairs().is_empty()
     }
 
-    /// First rows: the headline, and below it signs of noise and the winners by setting; on the list and the map, the
-    /// beginning of the headline if there is room.
+    /// First rows: the findings and the caveat.
     fn answer_rows(&self, body: Rect) -> Vec<String> {
+        [self.finding_rows(body), self.caveat_rows(body)].concat()
+    }
+
+    /// Caveat on the simulated order of architectures, in a tall window.
+    fn caveat_rows(&self, body: Rect) -> Vec<String> {
+        let caveat = self.caveat().filter(|_| self.shows_pivot() && body.height >= TALL);
+        let Some(caveat) = caveat else { return Vec::new() };
+        // the status row has the provenance
+        let short = caveat.replace(" published pairs", " pairs");
+        let texts = [format!("Simulated: {caveat}"), caveat.to_owned(), short];
+        headline_rows(first_fitting(&texts, body.width.saturating_sub(2)), body.width, 2)
+    }
+
+    /// The headline, and below it signs of noise and the winners by setting; on the list and the map, the beginning of the
+    /// headline if there is room.
+    fn finding_rows(&self, body: Rect) -> Vec<String> {
         if self.pairs().is_empty() {
             return Vec::new();
         }
@@ -534,6 +564,7 @@ pub struct KeptCompare {
     baseline: Option<String>,
     order: String,
     descending: bool,
+    is_folded: bool,
 }
 
 impl PersistentScreen for Compare {
@@ -542,12 +573,12 @@ impl PersistentScreen for Compare {
     fn keep(&self) -> Option<KeptCompare> {
         let (by, baseline) = (self.asked.axis.to_string(), self.asked.baseline.clone());
         let (order, descending) = (self.order.name().into(), self.descending);
-        Some(KeptCompare { by, baseline, order, descending })
+        Some(KeptCompare { by, baseline, order, descending, is_folded: self.is_folded })
     }
 
     fn restore(&mut self, kept: KeptCompare, _cx: &mut Context) {
         self.order = Order::named(&kept.order).unwrap_or(self.order);
-        self.descending = kept.descending;
+        (self.descending, self.is_folded) = (kept.descending, kept.is_folded);
         self.arrange();
         let is_asked = |axis: &Axis| (axis, &kept.baseline) == (&self.asked.axis, &self.asked.baseline);
         if let Some(axis) = Axis::parse(&kept.by).ok().filter(|axis| !is_asked(axis)) {

@@ -95,6 +95,9 @@ pub fn value_at(
     compare.pivot.values.get(place.column.checked_sub(FIXED)?).cloned().filter(|_| area.contains(at))
 }
 
+/// Legends that only a wide window has, the first ones.
+const WHOLE_LEGENDS: usize = 2;
+
 /// Meanings of the marks of the filtered pairs.
 #[derive(Clone, Debug, Default)]
 pub struct MarkMeanings {
@@ -116,10 +119,17 @@ impl MarkMeanings {
             Some(_) => "not significant".into(),
             None => format!("{within} or not significant"),
         };
-        let mut marks = String::new();
+        let (mut marks, mut farthest_pct) = (String::new(), 0.0_f64);
         for row in &compare.pivot.rows {
             marks += row.baseline_marks();
-            marks.extend((0..row.pairs.len()).map(|column| row.marks(report, column)));
+            for (column, pair) in row.pairs.iter().enumerate() {
+                let own = row.marks(report, column);
+                let published = pair.and_then(|at| report.pairs[at].published_speedup);
+                if let Some(of) = published.filter(|_| own.contains('†')) {
+                    farthest_pct = farthest_pct.max(of.error_pct.abs());
+                }
+                marks += &own;
+            }
         }
         let baseline = compared.baseline_name().unwrap_or_else(|| "the baseline".to_owned());
         let [whole, ratio, brief_ratio, short] = match report.latency() {
@@ -140,6 +150,8 @@ impl MarkMeanings {
             false => ["too few samples", "few samples"],
         };
         let long = ["fastest", &tie, unknown, limit, published];
+        let farthest = format!("{published} by up to {farthest_pct:.0} %");
+        let longest = ["fastest", &tie, unknown, limit, &farthest];
         let brief = ["fastest", &tie, few, "noisy limit", "not as published"];
         let terse = ["fastest", "tie", "unknown", "noisy", "not as published"];
         let legend = |ratio: &str, meanings: [&str; 5]| {
@@ -150,6 +162,7 @@ impl MarkMeanings {
             format!(" {}", text.trim_start())
         };
         let legends = vec![
+            legend(&whole, longest),
             legend(&whole, long),
             legend(&ratio, long),
             legend(&ratio, brief),
@@ -163,7 +176,8 @@ impl MarkMeanings {
 
     /// Legend of the pivot, shortened to the width. In a narrow window the common settings follow it in the same row.
     pub fn legend(&self, width: u16) -> &str {
-        let texts = self.legends.get(usize::from(width < 100)..).unwrap_or_default();
+        let first = if width < 100 { WHOLE_LEGENDS } else { 0 };
+        let texts = self.legends.get(first..).unwrap_or_default();
         first_fitting(texts, width)
     }
 }

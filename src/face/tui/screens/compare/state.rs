@@ -139,6 +139,8 @@ pub struct ComparisonFindings {
     pub noise: Option<String>,
     /// Validation of the simulated cells, in words.
     pub trust: Option<String>,
+    /// The same in few words, if published pairs contradict the simulated order of two architectures.
+    pub caveat: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -195,6 +197,8 @@ pub struct Compare {
     pub value: HeatValue,
     /// Cursor in the map: row and column.
     pub cursor: (usize, usize),
+    /// True if the details below the pivot are folded to the result, which leaves the pivot more rows.
+    pub is_folded: bool,
     /// True if flags are shown instead of the selected pair.
     pub flags: bool,
     /// Index in [`Self::flagged`] of the first flag shown.
@@ -207,13 +211,17 @@ impl Compare {
         let moved = self.moved_to().and_then(|at| self.pairs().get(at)).cloned();
         self.compared = Some(result);
         let moved = moved.and_then(|pair| self.position_of(&pair));
-        self.arrange_around(moved);
+        self.arrange();
+        self.place_cursor(moved);
     }
 
-    /// Filters the pairs after the scope or the text of the filter changed.
+    /// Filters the pairs after the scope or the text of the filter changed. Pairs that come back leave the cursor where it
+    /// is.
     pub fn narrow(&mut self) {
-        let moved = self.moved_to();
-        self.arrange_around(moved);
+        let (moved, selected, before) = (self.moved_to(), self.selected_at(), self.kept.len());
+        self.arrange();
+        let keeps = if self.kept.len() > before { selected } else { moved };
+        self.place_cursor(keeps);
     }
 
     /// Pair, an index into the report, that the user moved the cursor to; `None` if it is where the screen put it.
@@ -234,10 +242,9 @@ impl Compare {
         pairs.iter().position(|other| runs_of(other) == runs).or_else(of_cells)
     }
 
-    /// Filters the pairs and keeps the cursor on the pair that the user moved it to, if that is left.
-    fn arrange_around(&mut self, moved: Option<usize>) {
-        self.arrange();
-        match moved.filter(|at| self.kept.contains(at)) {
+    /// Keeps the cursor on a pair if that is left, or else puts it on the pair of the headline.
+    fn place_cursor(&mut self, keeps: Option<usize>) {
+        match keeps.filter(|at| self.kept.contains(at)) {
             Some(at) => {
                 self.held = Some(self.pairs()[at].value.clone());
                 self.select(at);
@@ -359,6 +366,11 @@ impl Compare {
     /// Validation of the filtered pairs' simulated cells, in words.
     pub fn trust(&self) -> Option<&str> {
         self.known_answer()?.trust.as_deref()
+    }
+
+    /// Error of the filtered pairs' simulated cells, if published pairs contradict the order of two architectures.
+    pub fn caveat(&self) -> Option<&str> {
+        self.known_answer()?.caveat.as_deref()
     }
 
     /// Winners of the filtered pairs by setting, if these differ.

@@ -1,14 +1,17 @@
-//! Winners by setting, in a sentence: the outcome of most settings, and the settings in which it differs.
+//! Winners by setting, in a sentence: who is fastest in how many settings, and in which ones.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::compared::side_names;
-use base::text::{capitalized, joined_with_and};
+use base::text::{capitalized, counted, joined_with_and};
 use study::analysis::{Axis, Comparison, ComparisonReport, Pivot, PivotRow, Varied};
 
 /// Most settings that are compared with one another.
 const MOST_SETTINGS: usize = 500;
+
+/// Most rules that name the settings of one outcome; the sentence counts further settings.
+const MOST_NAMED: usize = 3;
 
 /// Setting of a row with its outcome.
 struct Outcome {
@@ -46,8 +49,9 @@ impl SettingRule {
     }
 }
 
-/// Winners of these rows, which differ in these settings: `Ladder is fastest, but ties with standard at b64 p2p-on, tp2
-/// b16 p2p-on`. `None` if all rows have the same winner, which the headline names, or if there are too many.
+/// Winners of these rows, which differ in these settings: `Ladder is fastest in 8 of 20 settings (b1 p2p-off, tp4 b1, tp8
+/// b1 and 3 more), tied with parallel in 12`. `None` if all rows have the same winner, which the headline names, or if there
+/// are too many.
 pub fn winners_by_setting(
     axis: &Axis,
     report: &ComparisonReport,
@@ -60,54 +64,68 @@ pub fn winners_by_setting(
     let axes: Vec<&Axis> = settings.axes().collect();
     let outcomes: Vec<Outcome> =
         pivot.rows.iter().filter_map(|row| outcome(axis, report, (pivot, row), &axes)).collect();
+    sentence_of(&outcomes)
+}
+
+/// Outcomes as a sentence, first those of the value that is fastest in most settings, alone or tied. All but the most frequent
+/// outcome name their settings; `None` if all are the same.
+fn sentence_of(outcomes: &[Outcome]) -> Option<String> {
     let mut counts: BTreeMap<&[String], usize> = BTreeMap::new();
-    for outcome in &outcomes {
+    for outcome in outcomes {
         *counts.entry(&outcome.winners).or_default() += 1;
     }
-    let mut by_count: Vec<(&[String], usize)> = counts.into_iter().collect();
-    by_count.sort_by_key(|(_, count)| Reverse(*count));
-    let ((most, _), others) = by_count.split_first()?;
-    let mut others: Vec<&[String]> = others.iter().map(|(winners, _)| *winners).collect();
-    // clauses without a subject follow the first one
-    others.sort_by_key(|winners| !is_tie_with_usual(winners, most));
-    let exception = |winners: &&[String]| {
-        let rules: Vec<String> = rules_of(winners, &outcomes).iter().map(SettingRule::words).collect();
-        format!("{} at {}", exception_words(winners, most), rules.join(", "))
-    };
-    let exceptions: Vec<String> = others.iter().map(exception).collect();
-    let sentence = match most {
-        [] => format!("{}; elsewhere undecided", exceptions.join("; ")),
-        _ => format!("{}, but {}", usual_words(most), exceptions.join("; ")),
-    };
-    (!exceptions.is_empty()).then(|| capitalized(&sentence))
-}
-
-/// Outcome of most settings, as a clause.
-fn usual_words(winners: &[String]) -> String {
-    match winners {
-        [winner] => format!("{winner} is fastest"),
-        tied => format!("{} tie for fastest", joined_with_and(tied)),
+    if counts.len() < 2 {
+        return None;
     }
+    let values: BTreeSet<&String> = outcomes.iter().flat_map(|outcome| &outcome.winners).collect();
+    let wins = |value: &&String| {
+        let is_among = |(winners, _): &(&&[String], &usize)| winners.contains(value);
+        let among: usize = counts.iter().filter(is_among).map(|(_, count)| count).sum();
+        (among, counts.get(std::slice::from_ref(*value)).copied())
+    };
+    // the first of several
+    let subject = values.iter().copied().rev().max_by_key(wins)?;
+    let mut all: Vec<(&[String], usize)> = counts.into_iter().collect();
+    all.sort_by_key(|(winners, count)| {
+        let is_of_subject = winners.contains(subject);
+        (winners.is_empty(), !is_of_subject, is_of_subject && winners.len() > 1, Reverse(*count))
+    });
+    let (most, _) = all.iter().max_by_key(|(_, count)| *count)?;
+    let is_alone = all.first().is_some_and(|(winners, _)| winners.len() == 1);
+    let clause = |(at, (winners, count)): (usize, &(&[String], usize))| {
+        let verb = match (at, *winners) {
+            (0, [winner]) => format!("{winner} is fastest"),
+            (0, tied) => format!("{} tie for fastest", joined_with_and(tied)),
+            (_, []) => "; undecided".to_owned(),
+            (_, [winner]) => format!("; {winner} is fastest"),
+            (_, tied) if is_alone && tied.contains(subject) => {
+                let others = tied.iter().filter(|winner| *winner != subject);
+                format!(", tied with {}", joined_with_and(&others.collect::<Vec<_>>()))
+            }
+            (_, tied) => format!("; {} tie", joined_with_and(tied)),
+        };
+        let of = match at {
+            0 => format!("{count} of {}", counted(outcomes.len(), "setting")),
+            _ => count.to_string(),
+        };
+        let named = if winners == most { String::new() } else { places(winners, outcomes) };
+        format!("{verb} in {of}{named}")
+    };
+    Some(capitalized(&all.iter().enumerate().map(clause).collect::<String>()))
 }
 
-/// True if the winner of most settings ties with others.
-fn is_tie_with_usual(winners: &[String], most: &[String]) -> bool {
-    matches!(most, [usual] if winners.len() > 1 && winners.contains(usual))
-}
-
-/// Another outcome, as a clause after that of most settings.
-fn exception_words(winners: &[String], most: &[String]) -> String {
-    let is_usual = |winner: &&String| most.contains(winner);
-    match winners {
-        [] => "undecided".to_owned(),
-        [winner] if most.len() > 1 && is_usual(&winner) => format!("{winner} alone wins"),
-        [winner] => format!("{winner} wins"),
-        _ if is_tie_with_usual(winners, most) => {
-            let others: Vec<String> = winners.iter().filter(|of| !is_usual(of)).cloned().collect();
-            format!("ties with {}", joined_with_and(&others))
-        }
-        tied => format!("{} tie", joined_with_and(tied)),
-    }
+/// Settings with these winners: ` (b64 p2p-on, tp4 b64, tp8 b64 and 1 more)`.
+fn places(winners: &[String], outcomes: &[Outcome]) -> String {
+    let mut rules = rules_of(winners, outcomes);
+    rules.truncate(MOST_NAMED);
+    let is_named = |setting: &Outcome| rules.iter().any(|rule| rule.holds(setting));
+    let own = outcomes.iter().filter(|setting| setting.winners == winners);
+    let more = match own.filter(|setting| !is_named(setting)).count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named: Vec<String> = rules.iter().map(SettingRule::words).collect();
+    format!(" ({}{more})", named.join(", "))
 }
 
 /// Outcome of a row; `None` if it has only limits, of which none is a choice.
@@ -170,17 +188,49 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_says_who_wins_or_ties_with_whom() {
-        let owned =
-            |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
-        let [ladder, tie, parallel] =
-            [&["ladder"][..], &["standard", "ladder"], &["parallel"]].map(owned);
-        assert_eq!(usual_words(&ladder), "ladder is fastest");
-        assert_eq!(usual_words(&tie), "standard and ladder tie for fastest");
-        assert_eq!(exception_words(&tie, &ladder), "ties with standard");
-        assert_eq!(exception_words(&ladder, &tie), "ladder alone wins");
-        assert_eq!(exception_words(&parallel, &ladder), "parallel wins");
-        assert_eq!(exception_words(&tie, &parallel), "standard and ladder tie");
-        assert_eq!(exception_words(&[], &ladder), "undecided");
+    fn the_sentence_begins_with_who_is_fastest_and_counts_settings() {
+        let sentence = |winners: [&[&str]; 4]| {
+            let labels = [["tp2", "b1"], ["tp2", "b64"], ["tp8", "b1"], ["tp8", "b64"]];
+            sentence_of(&outcomes(std::array::from_fn(|at| (labels[at], winners[at]))))
+        };
+        let [ladder, parallel, undecided] = [&["ladder"][..], &["parallel"], &[]];
+        let [tie, baseline_ties] = [["ladder", "parallel"], ["standard", "ladder"]];
+        let [tie, baseline_ties] = [&tie[..], &baseline_ties];
+        for (winners, expected) in [
+            (
+                [ladder, tie, tie, tie],
+                "Ladder is fastest in 1 of 4 settings (tp2 b1), tied with parallel in 3",
+            ),
+            (
+                [ladder, tie, parallel, ladder],
+                "Ladder is fastest in 2 of 4 settings, tied with parallel in 1 (tp2 b64); parallel is \
+                 fastest in 1 (tp8 b1)",
+            ),
+            (
+                [tie, tie, baseline_ties, undecided],
+                "Ladder and parallel tie for fastest in 2 of 4 settings; standard and ladder tie in 1 (tp8 \
+                 b1); undecided in 1 (tp8 b64)",
+            ),
+            (
+                [undecided, ladder, undecided, ladder],
+                "Ladder is fastest in 2 of 4 settings (b64); undecided in 2",
+            ),
+        ] {
+            assert_eq!(sentence(winners).as_deref(), Some(expected));
+        }
+        assert_eq!(sentence([ladder; 4]), None, "the headline names it");
+    }
+
+    #[test]
+    fn further_settings_of_an_outcome_are_counted() {
+        let all: Vec<Outcome> = (0..10)
+            .map(|at| Outcome {
+                labels: vec![format!("tp{at}"), format!("b{at}")],
+                winners: vec![if at < 4 { "ladder" } else { "parallel" }.to_owned()],
+            })
+            .collect();
+        let expected =
+            "Parallel is fastest in 6 of 10 settings; ladder is fastest in 4 (b0, b1, b2 and 1 more)";
+        assert_eq!(sentence_of(&all).as_deref(), Some(expected));
     }
 }
