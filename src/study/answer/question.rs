@@ -245,14 +245,8 @@ impl<'a> ComparisonQuestion<'a> {
     /// Measured settings in which the winner's gain is mostly idle time.
     pub fn idle(&self) -> Option<String> {
         let (value, pairs) = self.named_first()?;
-        let saves = |pair: &Comparison| {
-            let (from, to) = (&pair.baseline_side, &pair.side);
-            let [all, idle] = [from.decode_ms - to.decode_ms, from.idle_ms? - to.idle_ms?];
-            let is_gain = !pair.is_simulated() && pair.verdict == PairVerdict::Faster;
-            (is_gain && 2.0 * idle > all).then_some([idle, all])
-        };
-        let (pair, [idle, all]) = pairs.iter().find_map(|pair| Some((*pair, saves(pair)?)))?;
-        let count = pairs.iter().filter(|pair| saves(pair).is_some()).count();
+        let (pair, [idle, all]) = pairs.iter().find_map(|pair| Some((*pair, idle_gain(pair)?)))?;
+        let count = pairs.iter().filter(|pair| idle_gain(pair).is_some()).count();
         let place = match (pairs.len(), count) {
             (1, _) => String::new(),
             (_, 1) => format!(" at {}", self.settings.words(&pair.side.spec)),
@@ -578,6 +572,14 @@ impl<'a> ComparisonQuestion<'a> {
             OmittedRows { cells: all - shown, choices, settings: all_settings - kept, all_settings },
         )
     }
+}
+
+/// Idle time and decode latency that a measured gain saves (ms), if most of it is idle time.
+fn idle_gain(pair: &Comparison) -> Option<[f64; 2]> {
+    let (from, to) = (&pair.baseline_side, &pair.side);
+    let [all, idle] = [from.decode_ms - to.decode_ms, from.idle_ms? - to.idle_ms?];
+    let is_gain = !pair.is_simulated() && pair.verdict == PairVerdict::Faster;
+    (is_gain && 2.0 * idle > all).then_some([idle, all])
 }
 
 /// Drops the slowest choices of a setting, until `most` pairs are left.

@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ComparisonQuestion, Winner, listed, setting_phrase, share_of_settings, spread, times};
+use super::{
+    ComparisonQuestion, Winner, idle_gain, listed, setting_phrase, share_of_settings, spread, times,
+};
 use crate::analysis::{Axis, Comparison, ComparisonReport, PairVerdict, Varied, fastest, inconclusive};
 use base::statistics::{distinct, grouped, median};
 use base::text::{capitalized, counted, whole_percent};
@@ -61,8 +63,11 @@ fn largest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     level
 }
 
-/// Reason of a lead: communication behind compute, or else the gap closed.
+/// Reason of a lead: idle time, or communication behind compute, or else the gap closed.
 fn effect(pair: &Comparison) -> String {
+    if idle_gain(pair).is_some() {
+        return "; mostly less idle time, which the machine may explain".to_owned();
+    }
     let hidden = pair.overlap_pct.filter(|pct| *pct >= 0.5);
     let closed = pair.hidden_share.filter(|share| *share < 1.005);
     match (hidden, closed) {
