@@ -59,10 +59,12 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
 /// Width below which the first row is short.
 const NARROW: u16 = 100;
 
+/// Ends of the clauses after which a text may be cut.
+const CLAUSE_ENDS: [&str; 6] = [", ", "; ", ": ", " (", " at ", " than "];
+
 /// Cuts a row of text after its last clause that fits; without one it stays whole.
 fn row_clauses(text: &str, width: u16) -> &str {
-    let ends = [", ", "; ", ": ", " (", " at "];
-    leading_clauses(text, usize::from(width).saturating_sub(1), &ends).unwrap_or(text)
+    leading_clauses(text, usize::from(width).saturating_sub(1), &CLAUSE_ENDS).unwrap_or(text)
 }
 
 /// Texts on the selected point.
@@ -161,8 +163,9 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<ScreenNote> {
     let (Some(point), body) = (pareto.current(), cx.body()) else { return Vec::new() };
     let (areas, plot) = (areas(body, pareto), plot(pareto, body));
     let mut notes = Vec::new();
-    if has_headline(pareto) && !is_whole(&[headline(pareto, cx, body.width)], pareto.headline()) {
-        notes.push(ScreenNote::new(pareto.headline(), true));
+    let whole = headline_prefix(pareto) + pareto.headline();
+    if has_headline(pareto) && !is_whole(&[headline(pareto, cx, body.width)], &whole) {
+        notes.push(ScreenNote::new(whole, true));
     }
     if let Some(meanings) = meanings(pareto, cx.theme).first() {
         let is_folded = meaning(pareto, cx.theme, body.width).is_none();
@@ -252,25 +255,34 @@ pub fn has_headline(pareto: &Pareto) -> bool {
 
 /// Headline in one row: who wins at the same TP, batch and P2P among the shown cells, as on the compare screen; the clauses
 /// that do not fit are in the help. Rates within a latency limit are in the answer and the table, because they depend on which
-/// batch just meets the limit; the legend has the P2P setting. If points were measured apart, that comes first, because their
-/// ranks may be those of the machine.
+/// batch just meets the limit. If points were measured apart, that comes first, because their ranks may be those of the
+/// machine.
 pub fn headline(pareto: &Pareto, cx: &Context, width: u16) -> String {
     let label = pareto.current().map(label).unwrap_or_default();
     let width = width.saturating_sub(label.width() as u16);
     let text = without_intervals(pareto.headline());
-    let text = match pareto.visible().any(|point| point.is_apart) {
-        true => format!("{}; {text}", apart(cx)),
-        false => text,
-    };
-    let rows = headline_rows(row_clauses(&text, width.saturating_sub(1)), width, 1);
+    let (prefix, warning) = (headline_prefix(pareto), measured_apart(pareto, cx));
+    let before = warning.as_ref().map_or_else(|| prefix.clone(), |why| format!("{why}; {prefix}"));
+    let room = usize::from(width).saturating_sub(before.width() + 2);
+    if let Some(clauses) = leading_clauses(&text, room, &CLAUSE_ENDS) {
+        return before + clauses;
+    }
+    let rows = headline_rows(&warning.unwrap_or(prefix + &text), width, 1);
     rows.into_iter().next().unwrap_or_default()
 }
 
-/// Meaning of the mark of points that were measured apart, and what to do.
-fn apart(cx: &Context) -> String {
+/// Start of the headline: the P2P setting that its cells share, if the other one is hidden. Comparisons of both settings may
+/// have another winner and lead.
+fn headline_prefix(pareto: &Pareto) -> String {
+    pareto.p2p().map_or_else(String::new, |p2p| format!("P2P {}: ", p2p.as_str()))
+}
+
+/// Meaning of the mark of points that were measured apart, and what to do; `None` without such a point.
+fn measured_apart(pareto: &Pareto, cx: &Context) -> Option<String> {
     let screen = cx.keys.label(Action::Show(Tab::Experiments));
     let all = cx.key::<Experiments>(experiments::Act::RunAll);
-    format!("{APART} measured apart: run all again ({screen}, then {all})")
+    let is_apart = pareto.visible().any(|point| point.is_apart);
+    is_apart.then(|| format!("{APART} measured apart: run all again ({screen}, then {all})"))
 }
 
 /// Drops `[low, high]` behind numbers; the compare screen has them.
