@@ -264,11 +264,19 @@ pub fn headline(pareto: &Pareto, cx: &Context, width: u16) -> String {
     let (prefix, warning) = (headline_prefix(pareto), measured_apart(pareto, cx));
     let before = warning.as_ref().map_or_else(|| prefix.clone(), |why| format!("{why}; {prefix}"));
     let room = usize::from(width).saturating_sub(before.width() + 2);
-    if let Some(clauses) = leading_clauses(&text, room, &CLAUSE_ENDS) {
+    if let Some(clauses) = headline_clauses(&text, room) {
         return before + clauses;
     }
     let rows = headline_rows(&warning.unwrap_or(prefix + &text), width, 1);
     rows.into_iter().next().unwrap_or_default()
+}
+
+/// Leading clauses of a headline that fit, without the introduction of the next one.
+fn headline_clauses(text: &str, room: usize) -> Option<&str> {
+    let kept = leading_clauses(text, room, &CLAUSE_ENDS)?;
+    let introductions = ["; where fastest", ", for example"];
+    let before = introductions.into_iter().find_map(|introduction| kept.strip_suffix(introduction));
+    Some(before.unwrap_or(kept))
 }
 
 /// Start of the headline: the P2P setting that its cells share, if the other one is hidden. Comparisons of both settings may
@@ -429,4 +437,22 @@ fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> String {
         digits(a.reference[1]),
         pareto.axes.y.title(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_headline_never_ends_with_the_introduction_of_a_clause() {
+        let lead = "Ladder is up to 1.49x faster than standard";
+        let median = "fastest in 8 of 10 settings: 1.04x to 1.49x (median 1.20x)";
+        let text =
+            format!("{lead}, for example at TP 8; {median}; where fastest, 1.07x the tokens/s of parallel");
+        let example = format!("{lead}, for example at TP 8");
+        let kept: Vec<&str> = (0..=text.len()).filter_map(|room| headline_clauses(&text, room)).collect();
+        assert!(kept.contains(&lead) && kept.contains(&example.as_str()), "{kept:?}");
+        assert!(kept.iter().any(|kept| kept.ends_with("(median 1.20x)")), "{kept:?}");
+        assert!(kept.iter().all(|kept| !kept.ends_with("fastest") && !kept.ends_with("example")), "{kept:?}");
+    }
 }
