@@ -260,14 +260,15 @@ pub fn has_headline(pareto: &Pareto) -> bool {
 pub fn headline(pareto: &Pareto, cx: &Context, width: u16) -> String {
     let label = pareto.current().map(label).unwrap_or_default();
     let width = width.saturating_sub(label.width() as u16);
-    let text = without_intervals(pareto.headline());
     let (prefix, warning) = (headline_prefix(pareto), measured_apart(pareto, cx));
     let before = warning.as_ref().map_or_else(|| prefix.clone(), |why| format!("{why}; {prefix}"));
     let room = usize::from(width).saturating_sub(before.width() + 2);
-    if let Some(clauses) = headline_clauses(&text, room) {
+    // a narrow window has the number without its interval
+    let texts = [pareto.headline().to_owned(), without_intervals(pareto.headline())];
+    if let Some(clauses) = texts.iter().find_map(|text| headline_clauses(text, room)) {
         return before + clauses;
     }
-    let rows = headline_rows(&warning.unwrap_or(prefix + &text), width, 1);
+    let rows = headline_rows(&warning.unwrap_or(prefix + &texts[1]), width, 1);
     rows.into_iter().next().unwrap_or_default()
 }
 
@@ -279,10 +280,13 @@ fn headline_clauses(text: &str, room: usize) -> Option<&str> {
     Some(before.unwrap_or(kept))
 }
 
-/// Start of the headline: the P2P setting that its cells share, if the other one is hidden. Comparisons of both settings may
-/// have another winner and lead.
+/// Start of the headline: the P2P setting that its cells share, if the other one is hidden, and a warning of noise.
+/// Comparisons of both settings may have another winner and lead.
 fn headline_prefix(pareto: &Pareto) -> String {
-    pareto.p2p().map_or_else(String::new, |p2p| format!("P2P {}: ", p2p.as_str()))
+    let p2p = pareto.p2p().map(|p2p| format!("P2P {}", p2p.as_str()));
+    let noisy = pareto.is_noisy().then(|| "noisy".to_owned());
+    let parts: Vec<String> = p2p.into_iter().chain(noisy).collect();
+    if parts.is_empty() { String::new() } else { format!("{}: ", parts.join(", ")) }
 }
 
 /// Meaning of the mark of points that were measured apart, and what to do; `None` without such a point.
@@ -293,7 +297,7 @@ fn measured_apart(pareto: &Pareto, cx: &Context) -> Option<String> {
     is_apart.then(|| format!("{APART} measured apart: run all again ({screen}, then {all})"))
 }
 
-/// Drops `[low, high]` behind numbers; the compare screen has them.
+/// Drops `[low, high]` behind numbers.
 fn without_intervals(text: &str) -> String {
     let mut parts = text.split(" [");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -137,7 +137,8 @@ fn every_key_is_told_and_none_is_fixed_elsewhere() {
 #[test]
 fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     let mut driver = driver(60, 16);
-    driver.shows(" [emulated-link] Ladder is up to 1.31x faster than standard");
+    driver.shows(" [emulated-link] Ladder is up to 1.31x [");
+    driver.shows("] faster");
     driver.shows(" ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU");
     let lines = |driver: &Driver| {
         driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
@@ -289,13 +290,35 @@ fn the_headline_compares_the_same_cells_as_compare() {
     let mut driver = driver(120, 40);
     let headline = driver.state.pareto.headline().to_owned();
     let (claim, _) = headline.split_once(" faster than standard").expect(&headline);
-    // its interval is in the help
-    let shown = claim.split(" [").next().unwrap_or_default();
-    assert!(driver.screen().contains(shown), "{}", driver.screen());
+    assert!(claim.contains("x [") && driver.screen().contains(claim), "{claim}: {}", driver.screen());
+    driver.hides("noisy");
     assert!(!driver.screen().contains("Most tokens/s/GPU"), "{}", driver.screen());
     driver.taps("6");
     let compared = driver.state.compare.headline();
     assert!(compared.contains(claim), "{claim}: {compared}");
+}
+
+/// The result card warns of the same rounds.
+#[test]
+fn the_headline_of_cells_whose_rounds_vary_says_that_they_are_noisy() {
+    let of_round = |round: u32| {
+        let mut records = records();
+        records.retain(|record| record.spec.backend == Backend::Cpu);
+        for record in &mut records {
+            record.round = round;
+            record.run.push_str(&format!("-{round}"));
+            for sample in Arc::make_mut(&mut record.samples) {
+                sample.decode_ms *= 1.0 + f64::from(round);
+            }
+        }
+        records
+    };
+    let mut driver = Driver::empty(200, 60);
+    let all = [of_round(0), of_round(1)].concat();
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("5");
+    driver.shows("[emulated-link] P2P on, noisy: ");
 }
 
 /// Round 0 of a ladder cell was cancelled, and resumed after round 1.

@@ -92,6 +92,16 @@ pub struct AreaKey {
     revision: u64,
 }
 
+#[derive(Debug)]
+pub struct ParetoHeadline {
+    /// [`Pareto::revision`] of the cells.
+    pub revision: u64,
+    /// Winner at the same TP, batch and P2P, with the interval of its lead.
+    pub text: String,
+    /// True if rounds of these cells vary widely or the machine was overloaded, as on the result card.
+    pub is_noisy: bool,
+}
+
 #[derive(Debug, Default)]
 pub struct Pareto {
     pub stored: Option<Arc<Snapshot>>,
@@ -171,8 +181,8 @@ pub struct Pareto {
     pub published: Vec<OverlayPoint>,
     /// Overlay points that the filter or the legend hides, as indices into `published` and then `overlay`.
     hidden_others: HashSet<usize>,
-    /// Headline, with the revision that it is about.
-    pub headline: Option<(u64, String)>,
+    /// Headline of the shown cells.
+    pub headline: Option<ParetoHeadline>,
     /// Areas gained, with the request they answer.
     pub areas: Option<(AreaKey, Vec<AreaGained>)>,
     pub pictures: Pictures,
@@ -434,10 +444,18 @@ impl Pareto {
         self.measure();
     }
 
+    fn shown_headline(&self) -> Option<&ParetoHeadline> {
+        self.headline.as_ref().filter(|headline| headline.revision == self.revision)
+    }
+
     /// Winner at the same TP, batch and P2P among the shown cells; `…` until computed.
     pub fn headline(&self) -> &str {
-        let shown = self.headline.as_ref().filter(|(revision, _)| *revision == self.revision);
-        shown.map_or("…", |(_, text)| text.as_str())
+        self.shown_headline().map_or("…", |headline| headline.text.as_str())
+    }
+
+    /// True if the shown cells are known to be noisy.
+    pub fn is_noisy(&self) -> bool {
+        self.shown_headline().is_some_and(|headline| headline.is_noisy)
     }
 
     /// Shown points, by ascending x.
