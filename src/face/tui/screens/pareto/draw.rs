@@ -105,7 +105,8 @@ fn nothing(pareto: &Pareto, cx: &Context) -> String {
     }
 }
 
-/// Draws the group, after the scope and the filter; if these hide points, after the number of points left.
+/// Draws the group, after the scope and the filter; if these hide points, after the numbers of points left and of cells that
+/// do not fit in memory.
 fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
@@ -132,7 +133,15 @@ fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
             format!(", {points} in {} ({key})", counted(groups, "other group"))
         }
     };
-    let count = format!(" {} of {all} points{others}  ", pareto.shown.len());
+    let shown = pareto.shown.len();
+    let count = if shown == all { counted(all, "point") } else { format!("{shown} of {all} points") };
+    let out_of_memory = match pareto.out_of_memory {
+        0 => String::new(),
+        cells if header.width < 100 => format!("; {cells} out of memory"),
+        1 => "; 1 cell does not fit in memory".to_owned(),
+        cells => format!("; {cells} cells do not fit in memory"),
+    };
+    let count = format!(" {count}{others}{out_of_memory}  ");
     let x = put(buf, header, header.x, header.y, &count, title);
     let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
     let mut x = filter.draw(buf, rest, theme, " words, tp:4,8 arch:ladder batch>=16");

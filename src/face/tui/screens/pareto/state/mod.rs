@@ -23,7 +23,7 @@ use series::SeriesEntry;
 use study::analysis::filter::Filter;
 use study::analysis::{
     AreaGained, AreaOptions, AtLimit, Axes, BestWithin, OverlayPoint, ParetoLayout, ParetoPoint,
-    RunTable, Series, XAxis, YAxis, split_group_names,
+    RunTable, Series, XAxis, YAxis, out_of_memory, split_group_names,
 };
 use study::plot::ValueAxis;
 use study::validate::badge;
@@ -151,6 +151,8 @@ pub struct Pareto {
     pub extent: PlotExtent,
     /// Indices of the shown points, by ascending x.
     pub shown: Vec<usize>,
+    /// Number of cells of the group that would be shown, but do not fit in memory.
+    pub out_of_memory: usize,
     /// Cells of the shown points, for questions in the background.
     pub shown_cells: Arc<[(Spec, Provenance)]>,
     /// Entry index of each shown point, and true if it is on its series' frontier.
@@ -310,6 +312,17 @@ impl Pareto {
         };
         let mut order: Vec<(usize, f64)> = points.iter().enumerate().filter_map(shown).collect();
         order.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let would_be_shown = |run: &&Record| {
+            let is_of = |series: &Series| {
+                series.architecture == run.spec.architecture && series.p2p == run.spec.p2p
+            };
+            p2p.is_none_or(|p2p| p2p == run.spec.p2p)
+                && !self.hidden.iter().any(is_of)
+                && chosen.as_ref().is_none_or(|runs| runs.contains(&run.run))
+        };
+        let stored = self.stored.iter().flat_map(|stored| stored.records.iter());
+        self.out_of_memory =
+            group.map_or(0, |group| out_of_memory(stored.filter(would_be_shown), points, group));
         self.shown = order.into_iter().map(|(i, _)| i).collect();
         let filter = Filter::parse(self.filter.value());
         let stored = self.stored.as_ref().filter(|_| self.shown.is_empty() && !filter.is_empty());
