@@ -41,18 +41,18 @@ impl Pareto {
 /// Asks for a limit in the unit of the x axis, or of another axis that is named, and selects the best point within it.
 pub fn ask(pareto: &Pareto, cx: &mut Context) {
     let (x, (unit, by)) = (pareto.axes.x, pareto.unit());
-    let words = x.measure().words;
-    let most = if x.is_more_better() { "at least" } else { "at most" };
+    let (words, most) = (x.measure().words, direction(x));
     let title =
         if unit == words { format!("{words} {most}") } else { format!("{words} {most} ({unit})") };
     let other = match x {
-        XAxis::Tpot => "'2 s completion' limits the latency",
-        _ => "'30 ms tpot' limits TPOT",
+        XAxis::Tpot => "'completion<2s' or '2 s completion' limits the latency",
+        _ => "'tpot<30' or '30 ms tpot' limits TPOT",
     };
-    let hint = format!("goes to the best point within it; {other}; nothing typed: no limit");
+    let hint = format!("{other}; nothing typed: no limit; goes to the best point within it");
     let text = pareto.limit.map_or_else(String::new, |limit| (limit / by).to_string());
-    cx.prompt(PromptCompletion::Nothing, title, hint, text, |pareto: &mut Pareto, typed, cx| {
-        let (x, limit) = parse_on(typed, pareto.axes.x, pareto.unit())?;
+    cx.prompt(PromptCompletion::Nothing, title, hint, text, move |pareto: &mut Pareto, typed, cx| {
+        let parsed = parse_on(typed, pareto.axes.x, pareto.unit());
+        let (x, limit) = parsed.map_err(|why| format!("{why}; {other}"))?;
         if x != pareto.axes.x {
             pareto.show_x(x);
         }
@@ -63,8 +63,16 @@ pub fn ask(pareto: &Pareto, cx: &mut Context) {
     });
 }
 
-/// Axis and limit that are typed; without the name of an axis, the one that is shown, with its unit.
+/// Direction of a limit of an axis, in words.
+fn direction(x: XAxis) -> &'static str {
+    if x.is_more_better() { "at least" } else { "at most" }
+}
+
+/// Axis and limit that are typed, also as in a filter (`tpot<15`); without the name of an axis, the one that is shown, with
+/// its unit.
 fn parse_on(typed: &str, shown: XAxis, unit: (&str, f64)) -> Result<(XAxis, Option<f64>), String> {
+    let is_between = |c: char| c.is_whitespace() || matches!(c, '<' | '≤' | '>' | '≥' | '=');
+    let typed_words: Vec<&str> = typed.split(is_between).filter(|word| !word.is_empty()).collect();
     let axis_of = |word: &str| {
         let is = |axis: &XAxis| {
             let has_own_unit = *axis == XAxis::User && word == axis.unit();
@@ -72,9 +80,14 @@ fn parse_on(typed: &str, shown: XAxis, unit: (&str, f64)) -> Result<(XAxis, Opti
         };
         XAxis::ALL.into_iter().find(is)
     };
-    let named = typed.split_whitespace().find_map(axis_of).filter(|axis| *axis != shown);
-    let rest: Vec<&str> = typed.split_whitespace().filter(|word| axis_of(word).is_none()).collect();
+    let named = typed_words.iter().find_map(|word| axis_of(word)).filter(|axis| *axis != shown);
     let x = named.unwrap_or(shown);
+    let other_way = if x.is_more_better() { ['<', '≤'] } else { ['>', '≥'] };
+    if typed.contains(other_way) {
+        let (words, direction) = (x.measure().words, direction(x));
+        return Err(format!("'{typed}' is not a limit: those of {words} are '{direction}'"));
+    }
+    let rest: Vec<&str> = typed_words.into_iter().filter(|word| axis_of(word).is_none()).collect();
     let unit = if x == shown { unit } else { x.unit_for(0.0) };
     Ok((x, parse(&rest.join(" "), unit)?))
 }
@@ -454,6 +467,15 @@ mod tests {
         assert_eq!(on("2"), Ok((XAxis::Completion, Some(2000.0))));
         assert_eq!(on("tpot"), Ok((XAxis::Tpot, None)));
         assert!(on("soon tpot").is_err());
+        // as in a filter
+        for typed in ["tpot<15", "tpot<15ms", "tpot <= 15 ms", "TPOT≤15", "15 ms tpot"] {
+            assert_eq!(on(typed), Ok((XAxis::Tpot, Some(15.0))), "{typed}");
+        }
+        assert_eq!(on("<2"), Ok((XAxis::Completion, Some(2000.0))));
+        assert_eq!(on("user>=50"), Ok((XAxis::User, Some(50.0))));
+        for wrong in ["tpot>15", "user<50"] {
+            assert!(on(wrong).is_err_and(|why| why.contains(" are 'at ")), "{wrong}");
+        }
     }
 
     #[test]

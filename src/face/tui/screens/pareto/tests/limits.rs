@@ -121,6 +121,7 @@ fn each_axis_has_its_own_limit_in_its_own_unit() {
         .shows(" at least 9000 tokens/s/user: no point; nearest: ladder 8x1 p2p-on, 184 tokens/s/user");
     type_limit(&mut driver, "soon");
     driver.shows("'soon' is not a limit: type a number above 0, in tokens/s/user");
+    driver.shows("'30 ms tpot' limits TPOT");
     driver.tap(KeyCode::Esc);
     driver.taps("a");
     driver.shows(" within 250 ms: ");
@@ -247,7 +248,7 @@ fn a_limit_of_another_axis_is_typed_with_its_name() {
     driver.taps("t");
     driver.shows("'30 ms tpot' limits TPOT");
     driver.tap(KeyCode::Esc);
-    type_limit(&mut driver, "6.5 ms tpot");
+    type_limit(&mut driver, "tpot<6.5");
     driver.shows("TPOT (ms)");
     driver.shows(" 6.5 ms: ladder 8x4 p2p-on, 80.6");
 }
