@@ -15,7 +15,7 @@ pub use area::{AreaGained, AreaOptions, LEAST_CELLS, area_gained};
 pub use axes::{Axes, XAxis, YAxis};
 pub use frontier::{
     AtLimit, BestAtLimit, BestWithin, NearMiss, ParetoLayout, at_limits, best_within, frontier,
-    frontier_on, mark, round_limits,
+    frontier_on, frontier_steps, mark, round_limits,
 };
 pub use overlay::{
     OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, PublishedValue, parse_overlay, published, published_of,

@@ -18,7 +18,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Plot, PlotLine};
 use base::statistics::distinct;
 use plan::Architecture;
-use study::analysis::OverlayPoint;
+use study::analysis::{OverlayPoint, frontier_steps};
 use table::P2p;
 
 pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
@@ -184,7 +184,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
     let series = |line: &FrontierLine| {
         let is_off = pareto.entries.get(line.entry).is_some_and(|e| e.series.p2p == P2p::Off);
-        plot.series(theme, look(line.entry), is_off, line.places.clone())
+        plot.series(theme, look(line.entry), is_off, frontier_steps(&line.places))
     };
     let is_crowded = is_crowded(pareto, plot);
     let is_drawn = |line: &&FrontierLine| !is_crowded || Some(line.entry) == pareto.selected_entry();

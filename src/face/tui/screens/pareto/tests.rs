@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 
-use super::layout;
+use super::{draw, layout};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind};
@@ -151,6 +151,21 @@ fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     driver.keys("jjjjj?");
     driver.tap(KeyCode::PageDown);
     driver.shows("(by");
+}
+
+#[test]
+fn frontiers_are_drawn_as_steps() {
+    let driver = driver(120, 40);
+    let pareto = &driver.state.pareto;
+    let plot = layout::plot(pareto, driver.state.cx.body());
+    let entry = pareto.entries.iter().position(|entry| entry.series.label() == "standard p2p-off");
+    let line = pareto.lines.iter().find(|line| Some(line.entry) == entry).unwrap();
+    assert!(line.places.len() > 2, "{line:?}");
+    let buffer = driver.buffer();
+    for pair in line.places.windows(2) {
+        let corner = plot.cell((pair[1].0, pair[0].1));
+        assert!(!draw::is_blank(&buffer[corner]), "{pair:?}: {}", driver.screen());
+    }
 }
 
 #[test]
