@@ -262,7 +262,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
 }
 
 /// Says in the corner that all choices strive for which way is better and who is on the frontier, and in the opposite one what
-/// the marks of ties mean, where nothing is drawn.
+/// `close` means, where nothing is drawn.
 fn draw_corners(buf: &mut Buffer, pareto: &Pareto, plot: &Plot, style: Style) {
     let (right, up) = (pareto.axes.x.is_more_better(), pareto.axes.y.is_more_better());
     let arrow = match (right, up) {

@@ -71,12 +71,12 @@ fn row_clauses(text: &str, width: u16) -> &str {
 struct PointText {
     label: String,
     cell: String,
-    /// Number among the points in the same place, in a low window; empty for one alone there.
+    /// Number of points in the same place, in a low window; empty for one alone there.
     short_here: String,
     /// Place on the frontier.
     standing: String,
-    /// Points that dominate this one, whether their lead is within noise, and the number among the points in the same place if
-    /// there is room.
+    /// Points that dominate this one, whether their lead is within noise, and the number of points in the same place if there
+    /// is room.
     more: String,
     /// Coordinates, and that number otherwise.
     numbers: String,
@@ -92,7 +92,7 @@ impl PointText {
             // the next point after the last one here is elsewhere
             let (act, word) = if at < of { (Act::Next, "next") } else { (Act::Previous, "previous") };
             let key = cx.key::<Pareto>(act);
-            [format!("; {at} of {of} points here, {key}: {word}"), format!(", {at} of {of}: {key}")]
+            [format!("; {of} points here ({key}: {word})"), format!(", {of} points here ({key})")]
         });
         let [here, short_here] = here.unwrap_or_default();
         let area = pareto.area().filter(|area| area.cells >= LEAST_CELLS);
@@ -107,7 +107,7 @@ impl PointText {
             more,
             numbers: numbers(pareto, point, width, help),
             contradiction,
-            gained: area.map(|area| gained(pareto, area, width.saturating_sub(2).into())),
+            gained: area.and_then(|area| gained(pareto, area, width.saturating_sub(2).into())),
         };
         // the verdict comes before the number
         match point_text.more.width() + here.width() < point_text.room(width).into() {
@@ -135,8 +135,8 @@ impl PointText {
         if clauses.width() < room.into() { clauses } else { "" }
     }
 
-    /// The row of a low window, whose headline has the provenance: `ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU, 1 of 2: n, on
-    /// the frontier`.
+    /// The row of a low window, whose headline has the provenance: `ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU, 2 points here
+    /// (n), on the frontier`.
     fn short(&self, pareto: &Pareto, point: &ParetoPoint) -> String {
         let (unit, by) = pareto.unit();
         let place = pareto.axes.coordinates(point).map(|(x, y)| {
@@ -328,7 +328,7 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
         (true, Some(band)) => {
             format!(", too close to call ({}: {})", band.within(), band.reason())
         }
-        (true, None) => ", ± intervals overlap".to_owned(),
+        (true, None) => ", intervals overlap".to_owned(),
     };
     let close = if point.is_apart { format!("{close}, measured apart from the others") } else { close };
     if point.on_frontier {
@@ -408,9 +408,10 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16, help: Option<String
     }
 }
 
-/// Area gained, with its provenance and, in a wide window, its reference point and scales.
-fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> String {
-    let percent = a.gained_pct.map_or("-".into(), |v| format!("{v:+.1} %"));
+/// Area gained, below the provenance of its points and, in a wide window, with its reference point and scales.
+fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> Option<String> {
+    let more = |pct: f64| format!("{:.1} % {}", pct.abs(), if pct < 0.0 { "less" } else { "more" });
+    let gained = more(a.gained_pct?);
     let interval = match a.gained_pct_ci95 {
         Some([low, high]) => format!(" [{low:+.1}, {high:+.1}]"),
         None => String::new(),
@@ -422,25 +423,23 @@ fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> String {
     };
     let other = pareto.other_area(a).filter(|other| other.cells >= LEAST_CELLS);
     let other = other.and_then(|other| Some((other.p2p.as_str(), other.gained_pct?)));
-    let other = other.map_or_else(String::new, |(p2p, pct)| format!(", P2P {p2p} {pct:+.1} %"));
+    let other = other.map_or_else(String::new, |(p2p, pct)| format!(", {} with P2P {p2p}", more(pct)));
     let gained = format!(
-        "frontier area vs {}: {} P2P {} {percent}{interval}{other}, {}, {}",
-        a.baseline,
+        "{}'s frontier: {gained} area than {}'s{interval}{other}, {}",
         a.architecture,
-        a.p2p.as_str(),
+        a.baseline,
         counted(a.cells, "matched cell"),
-        a.provenance,
     );
     if width < 100 {
-        return format!("{gained}; ranks whole frontiers, not a speedup");
+        return Some(format!("{gained}; ranks whole frontiers, not a speedup"));
     }
-    format!(
+    Some(format!(
         "{gained} (up to {} {}, from {} {}, {scale}; ranks whole frontiers, not a speedup)",
         digits(a.reference[0] / pareto.unit().1),
         pareto.unit().0,
         digits(a.reference[1]),
         pareto.axes.y.title(),
-    )
+    ))
 }
 
 #[cfg(test)]
@@ -451,12 +450,17 @@ mod tests {
     fn a_headline_never_ends_with_the_introduction_of_a_clause() {
         let lead = "Ladder is up to 1.49x faster than standard";
         let median = "fastest in 8 of 10 settings: 1.04x to 1.49x (median 1.20x)";
-        let text =
-            format!("{lead}, for example at TP 8; {median}; where fastest, 1.07x the tokens/s of parallel");
+        let text = format!(
+            "{lead}, for example at TP 8; {median}; where fastest, 1.07x the tokens/s of parallel"
+        );
         let example = format!("{lead}, for example at TP 8");
-        let kept: Vec<&str> = (0..=text.len()).filter_map(|room| headline_clauses(&text, room)).collect();
+        let kept: Vec<&str> =
+            (0..=text.len()).filter_map(|room| headline_clauses(&text, room)).collect();
         assert!(kept.contains(&lead) && kept.contains(&example.as_str()), "{kept:?}");
         assert!(kept.iter().any(|kept| kept.ends_with("(median 1.20x)")), "{kept:?}");
-        assert!(kept.iter().all(|kept| !kept.ends_with("fastest") && !kept.ends_with("example")), "{kept:?}");
+        assert!(
+            kept.iter().all(|kept| !kept.ends_with("fastest") && !kept.ends_with("example")),
+            "{kept:?}"
+        );
     }
 }

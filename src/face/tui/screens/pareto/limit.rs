@@ -115,7 +115,7 @@ fn parse(typed: &str, (unit, by): (&str, f64)) -> Result<Option<f64>, String> {
 const NARROW: u16 = 79;
 
 /// Limit, and the best point within it with the best of other architectures, as many as fit: (`within 30 ms: `,
-/// `ladder 8x64 p2p-on, 278 tok/s/GPU (≈ parallel 278; standard 8x32: 245); P2P off: ladder 226`). Rivals of another TP or
+/// `ladder 8x64 p2p-on, 278 tok/s/GPU (close: parallel 278; standard 8x32: 245); P2P off: ladder 226`). Rivals of another TP or
 /// batch are named with it, because their ratio is no speedup. Without a typed limit: the best point of all, those that tie
 /// with it, and `standard` in the same cell.
 fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
@@ -143,13 +143,16 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     let beside = |count: usize, form: usize| {
         let mut rivals = String::new();
         for (at, (is_tied, forms)) in words[..count].iter().enumerate() {
-            let separator = match at.checked_sub(1).map(|before| words[before].0) {
+            let before = at.checked_sub(1).map(|before| words[before].0);
+            rivals += match before {
                 None => "",
-                // ≈ does not cover the rivals that follow
-                Some(true) if !is_tied => "; ",
-                Some(_) => ", ",
+                Some(before) if before == *is_tied => ", ",
+                Some(_) => "; ",
             };
-            rivals += separator;
+            // once for all of a list
+            if *is_tied && before != Some(true) {
+                rivals += CLOSE;
+            }
             rivals += &forms[form];
         }
         format!("{name} {unit} ({rivals})")
@@ -161,7 +164,11 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     texts.extend(counts.flat_map(|count| [0, 1].map(|form| beside(count, form))));
     // a tied rival's number is close to the winner's
     let tied = rivals.first().filter(|rival| rival.is_tied);
-    texts.extend(tied.map(|rival| format!("{name} {unit} ({}{})", tie(point), rival.architecture)));
+    let tied = tied.map(|rival| format!("({CLOSE}{})", rival.architecture));
+    // the axis has the unit
+    texts.extend(
+        tied.iter().flat_map(|tied| [format!("{name} {unit} {tied}"), format!("{name} {tied}")]),
+    );
     texts.extend([format!("{name} {unit}"), name]);
     let mut bounds = vec![named_bound];
     if width < 100 {
@@ -175,17 +182,16 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     Some((bound.clone(), text.clone()))
 }
 
-/// Mark of a rival that ties with this point. The intervals of measured points overlap, but their ratio, paired by round,
-/// may still show a lead.
-fn tie(point: &ParetoPoint) -> &'static str {
-    if point.provenance == Provenance::Simulated { "≈ " } else { "± " }
-}
+/// Begin of the rivals that tie with the best point. The intervals of measured points overlap, but their ratio, paired by
+/// round, may still show a lead.
+const CLOSE: &str = "close: ";
 
-/// Meaning of the mark of rivals that tie with the best point; `None` if none does.
+/// Meaning of [`CLOSE`]; `None` if no rival ties with the best point.
 pub fn tie_meaning(pareto: &Pareto) -> Option<&'static str> {
     let is_simulated = pareto.current()?.provenance == Provenance::Simulated;
     let is_tied = pareto.best_within.iter().any(|rival| rival.is_tied);
-    let meaning = if is_simulated { "≈ within the simulator's error" } else { "± intervals overlap" };
+    let meaning =
+        if is_simulated { "close: within the simulator's error" } else { "close: intervals overlap" };
     is_tied.then_some(meaning)
 }
 
@@ -213,11 +219,10 @@ fn standard_there(
 /// `standard 8x1: 12.7; its 8x16 misses by 7.45 %`.
 fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint) -> [String; 2] {
     let limit = pareto.limit.unwrap_or(f64::NAN);
-    let tied = if rival.is_tied { tie(winner) } else { "" };
     let label = pareto.point(&rival.run).map(ParetoPoint::label);
     let label = label.filter(|label| *label != winner.label());
     let label = label.map_or_else(String::new, |label| format!(" {label}:"));
-    let words = format!("{tied}{}{label} {}", rival.architecture, digits(rival.y));
+    let words = format!("{}{label} {}", rival.architecture, digits(rival.y));
     let is_of = |at: &&AtLimit| at.best.as_ref().is_some_and(|best| best.run == rival.run);
     let missed = pareto.limits.iter().find(is_of).and_then(|at| at.near_miss.as_ref());
     let missed = missed.filter(|missed| {
