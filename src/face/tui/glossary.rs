@@ -45,11 +45,7 @@ const PARETO: [Meaning; 7] = [
     ("• ◦", "small: dominated, as another run beats it in latency and throughput", "point"),
     ("[ ]", "the selected point; ▶ and ▲ mark its values on the axes", "cursor"),
     ("8x16", "TP x batch: 8 GPUs, 16 sequences", "label"),
-    (
-        "≈ ±",
-        "best point: ties within the simulator's error; measured 95 % intervals overlap",
-        "tie close",
-    ),
+    ("close:", "best point: within the simulator's error; measured: 95 % intervals overlap", "tie"),
     ("~8x4", "table: this point is just over the limit", "near"),
     ("1.17×", "table: times the best of standard, at the same batch and P2P", "speedup"),
 ];

@@ -12,7 +12,7 @@ use super::style::{FigureSizes, GREY, INK, Look, Looks, Marker, PLAIN, WHITE, fa
 use super::{group_note, series_legend};
 use crate::analysis::{
     Axes, BestWithin, OverlayPoint, ParetoLayout, ParetoPoint, Series, XAxis, YAxis, at_limits,
-    best_within, split_group_names,
+    best_within, frontier_steps, split_group_names,
 };
 use base::error::{Error, Result};
 use base::statistics::distinct;
@@ -337,7 +337,7 @@ impl ParetoPanel<'_> {
         for (series, frontier) in &layout.frontiers {
             let line: Vec<_> = frontier.iter().map(|index| self.at(self.points[*index])).collect();
             let color = self.looks.get(&series.architecture).map_or(GREY, |look| look.color);
-            let line = chart.line(line, color, Stroke::from_p2p(series.p2p));
+            let line = chart.line(frontier_steps(&line), color, Stroke::from_p2p(series.p2p));
             taken.extend(along(&line, chart.scene.sizes.line));
             best.extend(frontier);
         }

@@ -15,7 +15,7 @@ pub use area::{AreaGained, AreaOptions, LEAST_CELLS, area_gained};
 pub use axes::{Axes, XAxis, YAxis};
 pub use frontier::{
     AtLimit, BestAtLimit, BestWithin, NearMiss, ParetoLayout, at_limits, best_within, frontier,
-    frontier_on, mark, round_limits,
+    frontier_on, frontier_steps, mark, round_limits,
 };
 pub use overlay::{
     OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, PublishedValue, parse_overlay, published, published_of,
@@ -32,7 +32,7 @@ use crate::validate::TieBand;
 use base::statistics::bootstrap;
 use plan::{Architecture, ExpertLoad};
 use table::render::{Shown, Table};
-use table::{CellRuns, Measure, P2p, Provenance, Record, RunQuality, Spec, aggregate, host};
+use table::{CellRuns, Measure, P2p, Provenance, Record, RunQuality, Spec, Status, aggregate, host};
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ParetoPoint {
@@ -330,6 +330,21 @@ pub(in crate::analysis) fn group(record: &Record) -> String {
         named("stack", &spec.stack),
         record.provenance
     )
+}
+
+/// Number of a group's cells among these runs that do not fit in memory, and so have no point.
+pub fn out_of_memory<'a>(
+    runs: impl IntoIterator<Item = &'a Record>,
+    points: &[ParetoPoint],
+    group: &str,
+) -> usize {
+    let is_of = |run: &&Record| run.status == Status::Oom && self::group(run) == group;
+    let mut cells: BTreeSet<String> = runs.into_iter().filter(is_of).map(|run| run.spec.key()).collect();
+    if !cells.is_empty() {
+        let of_group = points.iter().filter(|point| point.group == group);
+        of_group.for_each(|point| _ = cells.remove(&point.spec.key()));
+    }
+    cells.len()
 }
 
 /// Table with one row per point. Files have all digits and columns that an overlay can read; `low` and `high` are the

@@ -340,6 +340,15 @@ fn logarithmic_areas_count_ratios() {
 }
 
 #[test]
+fn a_frontier_steps_up_where_the_next_point_begins() {
+    let steps = frontier_steps(&[(1.0, 2.0), (3.0, 5.0), (4.0, 6.0)]);
+    assert_eq!(steps, [(1.0, 2.0), (3.0, 2.0), (3.0, 5.0), (4.0, 5.0), (4.0, 6.0)]);
+    // more x is better
+    assert_eq!(frontier_steps(&[(4.0, 1.0), (2.0, 3.0)]), [(4.0, 1.0), (2.0, 1.0), (2.0, 3.0)]);
+    assert!(frontier_steps(&[]).is_empty());
+}
+
+#[test]
 fn round_limits_span_the_values() {
     let points = pareto(&both(0.8));
     let limits = round_limits(&points, Axes::default(), 6);

@@ -18,7 +18,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Plot, PlotLine};
 use base::statistics::distinct;
 use plan::Architecture;
-use study::analysis::OverlayPoint;
+use study::analysis::{OverlayPoint, frontier_steps};
 use table::P2p;
 
 pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
@@ -105,7 +105,8 @@ fn nothing(pareto: &Pareto, cx: &Context) -> String {
     }
 }
 
-/// Draws the group, after the scope and the filter; if these hide points, after the number of points left.
+/// Draws the group, after the scope and the filter; if these hide points, after the numbers of points left and of cells that
+/// do not fit in memory.
 fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
@@ -132,7 +133,15 @@ fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
             format!(", {points} in {} ({key})", counted(groups, "other group"))
         }
     };
-    let count = format!(" {} of {all} points{others}  ", pareto.shown.len());
+    let shown = pareto.shown.len();
+    let count = if shown == all { counted(all, "point") } else { format!("{shown} of {all} points") };
+    let out_of_memory = match pareto.out_of_memory {
+        0 => String::new(),
+        cells if header.width < 100 => format!("; {cells} out of memory"),
+        1 => "; 1 cell does not fit in memory".to_owned(),
+        cells => format!("; {cells} cells do not fit in memory"),
+    };
+    let count = format!(" {count}{others}{out_of_memory}  ");
     let x = put(buf, header, header.x, header.y, &count, title);
     let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
     let mut x = filter.draw(buf, rest, theme, " words, tp:4,8 arch:ladder batch>=16");
@@ -175,7 +184,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let look = |entry: usize| pareto.entries.get(entry).map_or(0, |e| e.look);
     let series = |line: &FrontierLine| {
         let is_off = pareto.entries.get(line.entry).is_some_and(|e| e.series.p2p == P2p::Off);
-        plot.series(theme, look(line.entry), is_off, line.places.clone())
+        plot.series(theme, look(line.entry), is_off, frontier_steps(&line.places))
     };
     let is_crowded = is_crowded(pareto, plot);
     let is_drawn = |line: &&FrontierLine| !is_crowded || Some(line.entry) == pareto.selected_entry();
@@ -253,7 +262,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
 }
 
 /// Says in the corner that all choices strive for which way is better and who is on the frontier, and in the opposite one what
-/// the marks of ties mean, where nothing is drawn.
+/// `close` means, where nothing is drawn.
 fn draw_corners(buf: &mut Buffer, pareto: &Pareto, plot: &Plot, style: Style) {
     let (right, up) = (pareto.axes.x.is_more_better(), pareto.axes.y.is_more_better());
     let arrow = match (right, up) {

@@ -59,22 +59,24 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &
 /// Width below which the first row is short.
 const NARROW: u16 = 100;
 
+/// Ends of the clauses after which a text may be cut.
+const CLAUSE_ENDS: [&str; 6] = [", ", "; ", ": ", " (", " at ", " than "];
+
 /// Cuts a row of text after its last clause that fits; without one it stays whole.
 fn row_clauses(text: &str, width: u16) -> &str {
-    let ends = [", ", "; ", ": ", " (", " at "];
-    leading_clauses(text, usize::from(width).saturating_sub(1), &ends).unwrap_or(text)
+    leading_clauses(text, usize::from(width).saturating_sub(1), &CLAUSE_ENDS).unwrap_or(text)
 }
 
 /// Texts on the selected point.
 struct PointText {
     label: String,
     cell: String,
-    /// Number among the points in the same place, in a low window; empty for one alone there.
+    /// Number of points in the same place, in a low window; empty for one alone there.
     short_here: String,
     /// Place on the frontier.
     standing: String,
-    /// Points that dominate this one, whether their lead is within noise, and the number among the points in the same place if
-    /// there is room.
+    /// Points that dominate this one, whether their lead is within noise, and the number of points in the same place if there
+    /// is room.
     more: String,
     /// Coordinates, and that number otherwise.
     numbers: String,
@@ -90,7 +92,7 @@ impl PointText {
             // the next point after the last one here is elsewhere
             let (act, word) = if at < of { (Act::Next, "next") } else { (Act::Previous, "previous") };
             let key = cx.key::<Pareto>(act);
-            [format!("; {at} of {of} points here, {key}: {word}"), format!(", {at} of {of}: {key}")]
+            [format!("; {of} points here ({key}: {word})"), format!(", {of} points here ({key})")]
         });
         let [here, short_here] = here.unwrap_or_default();
         let area = pareto.area().filter(|area| area.cells >= LEAST_CELLS);
@@ -105,7 +107,7 @@ impl PointText {
             more,
             numbers: numbers(pareto, point, width, help),
             contradiction,
-            gained: area.map(|area| gained(pareto, area, width.saturating_sub(2).into())),
+            gained: area.and_then(|area| gained(pareto, area, width.saturating_sub(2).into())),
         };
         // the verdict comes before the number
         match point_text.more.width() + here.width() < point_text.room(width).into() {
@@ -133,8 +135,8 @@ impl PointText {
         if clauses.width() < room.into() { clauses } else { "" }
     }
 
-    /// The row of a low window, whose headline has the provenance: `ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU, 1 of 2: n, on
-    /// the frontier`.
+    /// The row of a low window, whose headline has the provenance: `ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU, 2 points here
+    /// (n), on the frontier`.
     fn short(&self, pareto: &Pareto, point: &ParetoPoint) -> String {
         let (unit, by) = pareto.unit();
         let place = pareto.axes.coordinates(point).map(|(x, y)| {
@@ -161,8 +163,9 @@ pub fn notes(pareto: &Pareto, cx: &Context) -> Vec<ScreenNote> {
     let (Some(point), body) = (pareto.current(), cx.body()) else { return Vec::new() };
     let (areas, plot) = (areas(body, pareto), plot(pareto, body));
     let mut notes = Vec::new();
-    if has_headline(pareto) && !is_whole(&[headline(pareto, cx, body.width)], pareto.headline()) {
-        notes.push(ScreenNote::new(pareto.headline(), true));
+    let whole = headline_prefix(pareto) + pareto.headline();
+    if has_headline(pareto) && !is_whole(&[headline(pareto, cx, body.width)], &whole) {
+        notes.push(ScreenNote::new(whole, true));
     }
     if let Some(meanings) = meanings(pareto, cx.theme).first() {
         let is_folded = meaning(pareto, cx.theme, body.width).is_none();
@@ -252,28 +255,49 @@ pub fn has_headline(pareto: &Pareto) -> bool {
 
 /// Headline in one row: who wins at the same TP, batch and P2P among the shown cells, as on the compare screen; the clauses
 /// that do not fit are in the help. Rates within a latency limit are in the answer and the table, because they depend on which
-/// batch just meets the limit; the legend has the P2P setting. If points were measured apart, that comes first, because their
-/// ranks may be those of the machine.
+/// batch just meets the limit. If points were measured apart, that comes first, because their ranks may be those of the
+/// machine.
 pub fn headline(pareto: &Pareto, cx: &Context, width: u16) -> String {
     let label = pareto.current().map(label).unwrap_or_default();
     let width = width.saturating_sub(label.width() as u16);
-    let text = without_intervals(pareto.headline());
-    let text = match pareto.visible().any(|point| point.is_apart) {
-        true => format!("{}; {text}", apart(cx)),
-        false => text,
-    };
-    let rows = headline_rows(row_clauses(&text, width.saturating_sub(1)), width, 1);
+    let (prefix, warning) = (headline_prefix(pareto), measured_apart(pareto, cx));
+    let before = warning.as_ref().map_or_else(|| prefix.clone(), |why| format!("{why}; {prefix}"));
+    let room = usize::from(width).saturating_sub(before.width() + 2);
+    // a narrow window has the number without its interval
+    let texts = [pareto.headline().to_owned(), without_intervals(pareto.headline())];
+    if let Some(clauses) = texts.iter().find_map(|text| headline_clauses(text, room)) {
+        return before + clauses;
+    }
+    let rows = headline_rows(&warning.unwrap_or(prefix + &texts[1]), width, 1);
     rows.into_iter().next().unwrap_or_default()
 }
 
-/// Meaning of the mark of points that were measured apart, and what to do.
-fn apart(cx: &Context) -> String {
-    let screen = cx.keys.label(Action::Show(Tab::Experiments));
-    let all = cx.key::<Experiments>(experiments::Act::RunAll);
-    format!("{APART} measured apart: run all again ({screen}, then {all})")
+/// Leading clauses of a headline that fit, without the introduction of the next one.
+fn headline_clauses(text: &str, room: usize) -> Option<&str> {
+    let kept = leading_clauses(text, room, &CLAUSE_ENDS)?;
+    let introductions = ["; where fastest", ", for example"];
+    let before = introductions.into_iter().find_map(|introduction| kept.strip_suffix(introduction));
+    Some(before.unwrap_or(kept))
 }
 
-/// Drops `[low, high]` behind numbers; the compare screen has them.
+/// Start of the headline: the P2P setting that its cells share, if the other one is hidden, and a warning of noise.
+/// Comparisons of both settings may have another winner and lead.
+fn headline_prefix(pareto: &Pareto) -> String {
+    let p2p = pareto.p2p().map(|p2p| format!("P2P {}", p2p.as_str()));
+    let noisy = pareto.is_noisy().then(|| "noisy".to_owned());
+    let parts: Vec<String> = p2p.into_iter().chain(noisy).collect();
+    if parts.is_empty() { String::new() } else { format!("{}: ", parts.join(", ")) }
+}
+
+/// Meaning of the mark of points that were measured apart, and what to do; `None` without such a point.
+fn measured_apart(pareto: &Pareto, cx: &Context) -> Option<String> {
+    let screen = cx.keys.label(Action::Show(Tab::Experiments));
+    let all = cx.key::<Experiments>(experiments::Act::RunAll);
+    let is_apart = pareto.visible().any(|point| point.is_apart);
+    is_apart.then(|| format!("{APART} measured apart: run all again ({screen}, then {all})"))
+}
+
+/// Drops `[low, high]` behind numbers.
 fn without_intervals(text: &str) -> String {
     let mut parts = text.split(" [");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -304,7 +328,7 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
         (true, Some(band)) => {
             format!(", too close to call ({}: {})", band.within(), band.reason())
         }
-        (true, None) => ", ± intervals overlap".to_owned(),
+        (true, None) => ", intervals overlap".to_owned(),
     };
     let close = if point.is_apart { format!("{close}, measured apart from the others") } else { close };
     if point.on_frontier {
@@ -384,9 +408,10 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16, help: Option<String
     }
 }
 
-/// Area gained, with its provenance and, in a wide window, its reference point and scales.
-fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> String {
-    let percent = a.gained_pct.map_or("-".into(), |v| format!("{v:+.1} %"));
+/// Area gained, below the provenance of its points and, in a wide window, with its reference point and scales.
+fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> Option<String> {
+    let more = |pct: f64| format!("{:.1} % {}", pct.abs(), if pct < 0.0 { "less" } else { "more" });
+    let gained = more(a.gained_pct?);
     let interval = match a.gained_pct_ci95 {
         Some([low, high]) => format!(" [{low:+.1}, {high:+.1}]"),
         None => String::new(),
@@ -398,23 +423,44 @@ fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> String {
     };
     let other = pareto.other_area(a).filter(|other| other.cells >= LEAST_CELLS);
     let other = other.and_then(|other| Some((other.p2p.as_str(), other.gained_pct?)));
-    let other = other.map_or_else(String::new, |(p2p, pct)| format!(", P2P {p2p} {pct:+.1} %"));
+    let other = other.map_or_else(String::new, |(p2p, pct)| format!(", {} with P2P {p2p}", more(pct)));
     let gained = format!(
-        "frontier area vs {}: {} P2P {} {percent}{interval}{other}, {}, {}",
-        a.baseline,
+        "{}'s frontier: {gained} area than {}'s{interval}{other}, {}",
         a.architecture,
-        a.p2p.as_str(),
+        a.baseline,
         counted(a.cells, "matched cell"),
-        a.provenance,
     );
     if width < 100 {
-        return format!("{gained}; ranks whole frontiers, not a speedup");
+        return Some(format!("{gained}; ranks whole frontiers, not a speedup"));
     }
-    format!(
+    Some(format!(
         "{gained} (up to {} {}, from {} {}, {scale}; ranks whole frontiers, not a speedup)",
         digits(a.reference[0] / pareto.unit().1),
         pareto.unit().0,
         digits(a.reference[1]),
         pareto.axes.y.title(),
-    )
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_headline_never_ends_with_the_introduction_of_a_clause() {
+        let lead = "Ladder is up to 1.49x faster than standard";
+        let median = "fastest in 8 of 10 settings: 1.04x to 1.49x (median 1.20x)";
+        let text = format!(
+            "{lead}, for example at TP 8; {median}; where fastest, 1.07x the tokens/s of parallel"
+        );
+        let example = format!("{lead}, for example at TP 8");
+        let kept: Vec<&str> =
+            (0..=text.len()).filter_map(|room| headline_clauses(&text, room)).collect();
+        assert!(kept.contains(&lead) && kept.contains(&example.as_str()), "{kept:?}");
+        assert!(kept.iter().any(|kept| kept.ends_with("(median 1.20x)")), "{kept:?}");
+        assert!(
+            kept.iter().all(|kept| !kept.ends_with("fastest") && !kept.ends_with("example")),
+            "{kept:?}"
+        );
+    }
 }

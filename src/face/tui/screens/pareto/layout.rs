@@ -137,11 +137,11 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<LegendItem>> {
             of_source().map(|(o, _)| series::letter(&o.architecture, o.p2p)).collect();
         letters.sort();
         letters.dedup();
-        let settings =
-            if of_source().any(|(o, _)| o.p2p.is_some()) { " (capitals: P2P on)" } else { "" };
-        let others =
-            if letters.len() > 1 { format!(", {ELSEWHERE} other architectures") } else { String::new() };
-        let text = format!("{} {source}{settings}{others}  ", letters.join(""));
+        let settings = if of_source().any(|(o, _)| o.p2p.is_some()) { ", capitals: P2P on" } else { "" };
+        let text = match &letters[..] {
+            [letter] => format!("{letter} {source}{settings}  "),
+            _ => format!("{source}: initials{settings}, {ELSEWHERE} other architectures  "),
+        };
         pieces.push(LegendItem { text, look: None, hidden: false });
     }
     let mut rows: Vec<Vec<LegendItem>> = vec![Vec::new()];

@@ -41,18 +41,18 @@ impl Pareto {
 /// Asks for a limit in the unit of the x axis, or of another axis that is named, and selects the best point within it.
 pub fn ask(pareto: &Pareto, cx: &mut Context) {
     let (x, (unit, by)) = (pareto.axes.x, pareto.unit());
-    let words = x.measure().words;
-    let most = if x.is_more_better() { "at least" } else { "at most" };
+    let (words, most) = (x.measure().words, direction(x));
     let title =
         if unit == words { format!("{words} {most}") } else { format!("{words} {most} ({unit})") };
     let other = match x {
-        XAxis::Tpot => "'2 s completion' limits the latency",
-        _ => "'30 ms tpot' limits TPOT",
+        XAxis::Tpot => "'completion<2s' or '2 s completion' limits the latency",
+        _ => "'tpot<30' or '30 ms tpot' limits TPOT",
     };
-    let hint = format!("goes to the best point within it; {other}; nothing typed: no limit");
+    let hint = format!("{other}; nothing typed: no limit; goes to the best point within it");
     let text = pareto.limit.map_or_else(String::new, |limit| (limit / by).to_string());
-    cx.prompt(PromptCompletion::Nothing, title, hint, text, |pareto: &mut Pareto, typed, cx| {
-        let (x, limit) = parse_on(typed, pareto.axes.x, pareto.unit())?;
+    cx.prompt(PromptCompletion::Nothing, title, hint, text, move |pareto: &mut Pareto, typed, cx| {
+        let parsed = parse_on(typed, pareto.axes.x, pareto.unit());
+        let (x, limit) = parsed.map_err(|why| format!("{why}; {other}"))?;
         if x != pareto.axes.x {
             pareto.show_x(x);
         }
@@ -63,8 +63,16 @@ pub fn ask(pareto: &Pareto, cx: &mut Context) {
     });
 }
 
-/// Axis and limit that are typed; without the name of an axis, the one that is shown, with its unit.
+/// Direction of a limit of an axis, in words.
+fn direction(x: XAxis) -> &'static str {
+    if x.is_more_better() { "at least" } else { "at most" }
+}
+
+/// Axis and limit that are typed, also as in a filter (`tpot<15`); without the name of an axis, the one that is shown, with
+/// its unit.
 fn parse_on(typed: &str, shown: XAxis, unit: (&str, f64)) -> Result<(XAxis, Option<f64>), String> {
+    let is_between = |c: char| c.is_whitespace() || matches!(c, '<' | '≤' | '>' | '≥' | '=');
+    let typed_words: Vec<&str> = typed.split(is_between).filter(|word| !word.is_empty()).collect();
     let axis_of = |word: &str| {
         let is = |axis: &XAxis| {
             let has_own_unit = *axis == XAxis::User && word == axis.unit();
@@ -72,9 +80,14 @@ fn parse_on(typed: &str, shown: XAxis, unit: (&str, f64)) -> Result<(XAxis, Opti
         };
         XAxis::ALL.into_iter().find(is)
     };
-    let named = typed.split_whitespace().find_map(axis_of).filter(|axis| *axis != shown);
-    let rest: Vec<&str> = typed.split_whitespace().filter(|word| axis_of(word).is_none()).collect();
+    let named = typed_words.iter().find_map(|word| axis_of(word)).filter(|axis| *axis != shown);
     let x = named.unwrap_or(shown);
+    let other_way = if x.is_more_better() { ['<', '≤'] } else { ['>', '≥'] };
+    if typed.contains(other_way) {
+        let (words, direction) = (x.measure().words, direction(x));
+        return Err(format!("'{typed}' is not a limit: those of {words} are '{direction}'"));
+    }
+    let rest: Vec<&str> = typed_words.into_iter().filter(|word| axis_of(word).is_none()).collect();
     let unit = if x == shown { unit } else { x.unit_for(0.0) };
     Ok((x, parse(&rest.join(" "), unit)?))
 }
@@ -102,7 +115,7 @@ fn parse(typed: &str, (unit, by): (&str, f64)) -> Result<Option<f64>, String> {
 const NARROW: u16 = 79;
 
 /// Limit, and the best point within it with the best of other architectures, as many as fit: (`within 30 ms: `,
-/// `ladder 8x64 p2p-on, 278 tok/s/GPU (≈ parallel 278; standard 8x32: 245); P2P off: ladder 226`). Rivals of another TP or
+/// `ladder 8x64 p2p-on, 278 tok/s/GPU (close: parallel 278; standard 8x32: 245); P2P off: ladder 226`). Rivals of another TP or
 /// batch are named with it, because their ratio is no speedup. Without a typed limit: the best point of all, those that tie
 /// with it, and `standard` in the same cell.
 fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
@@ -130,13 +143,16 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     let beside = |count: usize, form: usize| {
         let mut rivals = String::new();
         for (at, (is_tied, forms)) in words[..count].iter().enumerate() {
-            let separator = match at.checked_sub(1).map(|before| words[before].0) {
+            let before = at.checked_sub(1).map(|before| words[before].0);
+            rivals += match before {
                 None => "",
-                // ≈ does not cover the rivals that follow
-                Some(true) if !is_tied => "; ",
-                Some(_) => ", ",
+                Some(before) if before == *is_tied => ", ",
+                Some(_) => "; ",
             };
-            rivals += separator;
+            // once for all of a list
+            if *is_tied && before != Some(true) {
+                rivals += CLOSE;
+            }
             rivals += &forms[form];
         }
         format!("{name} {unit} ({rivals})")
@@ -148,7 +164,11 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     texts.extend(counts.flat_map(|count| [0, 1].map(|form| beside(count, form))));
     // a tied rival's number is close to the winner's
     let tied = rivals.first().filter(|rival| rival.is_tied);
-    texts.extend(tied.map(|rival| format!("{name} {unit} ({}{})", tie(point), rival.architecture)));
+    let tied = tied.map(|rival| format!("({CLOSE}{})", rival.architecture));
+    // the axis has the unit
+    texts.extend(
+        tied.iter().flat_map(|tied| [format!("{name} {unit} {tied}"), format!("{name} {tied}")]),
+    );
     texts.extend([format!("{name} {unit}"), name]);
     let mut bounds = vec![named_bound];
     if width < 100 {
@@ -162,17 +182,16 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     Some((bound.clone(), text.clone()))
 }
 
-/// Mark of a rival that ties with this point. The intervals of measured points overlap, but their ratio, paired by round,
-/// may still show a lead.
-fn tie(point: &ParetoPoint) -> &'static str {
-    if point.provenance == Provenance::Simulated { "≈ " } else { "± " }
-}
+/// Begin of the rivals that tie with the best point. The intervals of measured points overlap, but their ratio, paired by
+/// round, may still show a lead.
+const CLOSE: &str = "close: ";
 
-/// Meaning of the mark of rivals that tie with the best point; `None` if none does.
+/// Meaning of [`CLOSE`]; `None` if no rival ties with the best point.
 pub fn tie_meaning(pareto: &Pareto) -> Option<&'static str> {
     let is_simulated = pareto.current()?.provenance == Provenance::Simulated;
     let is_tied = pareto.best_within.iter().any(|rival| rival.is_tied);
-    let meaning = if is_simulated { "≈ within the simulator's error" } else { "± intervals overlap" };
+    let meaning =
+        if is_simulated { "close: within the simulator's error" } else { "close: intervals overlap" };
     is_tied.then_some(meaning)
 }
 
@@ -200,11 +219,10 @@ fn standard_there(
 /// `standard 8x1: 12.7; its 8x16 misses by 7.45 %`.
 fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint) -> [String; 2] {
     let limit = pareto.limit.unwrap_or(f64::NAN);
-    let tied = if rival.is_tied { tie(winner) } else { "" };
     let label = pareto.point(&rival.run).map(ParetoPoint::label);
     let label = label.filter(|label| *label != winner.label());
     let label = label.map_or_else(String::new, |label| format!(" {label}:"));
-    let words = format!("{tied}{}{label} {}", rival.architecture, digits(rival.y));
+    let words = format!("{}{label} {}", rival.architecture, digits(rival.y));
     let is_of = |at: &&AtLimit| at.best.as_ref().is_some_and(|best| best.run == rival.run);
     let missed = pareto.limits.iter().find(is_of).and_then(|at| at.near_miss.as_ref());
     let missed = missed.filter(|missed| {
@@ -454,6 +472,15 @@ mod tests {
         assert_eq!(on("2"), Ok((XAxis::Completion, Some(2000.0))));
         assert_eq!(on("tpot"), Ok((XAxis::Tpot, None)));
         assert!(on("soon tpot").is_err());
+        // as in a filter
+        for typed in ["tpot<15", "tpot<15ms", "tpot <= 15 ms", "TPOT≤15", "15 ms tpot"] {
+            assert_eq!(on(typed), Ok((XAxis::Tpot, Some(15.0))), "{typed}");
+        }
+        assert_eq!(on("<2"), Ok((XAxis::Completion, Some(2000.0))));
+        assert_eq!(on("user>=50"), Ok((XAxis::User, Some(50.0))));
+        for wrong in ["tpot>15", "user<50"] {
+            assert!(on(wrong).is_err_and(|why| why.contains(" are 'at ")), "{wrong}");
+        }
     }
 
     #[test]

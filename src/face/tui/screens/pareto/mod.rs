@@ -25,12 +25,12 @@ use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate};
 use crate::face::tui::widgets::scatter::Plot;
 use plan::Architecture;
 pub use state::Pareto;
-use state::Scale;
 use state::nearest::{Direction, nearest};
 use state::series::glyph;
 use state::window::ZoomWindow;
+use state::{ParetoHeadline, Scale};
 use study::analysis::{self, Axes, Axis, Cells};
-use study::answer::headlines_of_all;
+use study::answer::{headlines_of_all, signs_of_noise};
 use study::plot::limit_words;
 use table::render::Sourced;
 use table::{Provenance, Record, Spec};
@@ -216,7 +216,7 @@ impl Screen for Pareto {
         let (revision, shown) = (self.revision, Arc::clone(&self.shown_cells));
         if info::has_headline(self) {
             let (of, shown) = (runs.clone(), shown.clone());
-            let work = move |_: &_| Ok((revision, compared(&of.records, &shown)?));
+            let work = move |_: &_| compared(revision, of_cells(&of.records, &shown));
             cx.want("headline", &(revision, self.reading), work, |pareto: &mut Self, found, cx| {
                 pareto.headline = cx.ok_or_fail(found);
             });
@@ -436,10 +436,11 @@ fn of_cells(records: &[Record], shown: &[(Spec, Provenance)]) -> Vec<Record> {
     records.iter().filter(is_of).cloned().collect()
 }
 
-/// Headline of the comparison of these cells by architecture.
-fn compared(records: &[Record], shown: &[(Spec, Provenance)]) -> base::error::Result<String> {
+/// Headline of the comparison of these runs by architecture.
+fn compared(revision: u64, records: Vec<Record>) -> base::error::Result<ParetoHeadline> {
     let axis = Axis::ARCHITECTURE;
-    Ok(headlines_of_all(&axis, &Cells::from_records(&of_cells(records, shown)).compare(&axis, None)?))
+    let text = headlines_of_all(&axis, &Cells::from_records(&records).compare(&axis, None)?);
+    Ok(ParetoHeadline { revision, text, is_noisy: signs_of_noise(records).is_some() })
 }
 
 /// Command line that prints the same points.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 
-use super::layout;
+use super::{draw, layout};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::Tab;
 use crate::face::tui::screen::{AnyScreen as _, FileKind};
@@ -137,7 +137,8 @@ fn every_key_is_told_and_none_is_fixed_elsewhere() {
 #[test]
 fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     let mut driver = driver(60, 16);
-    driver.shows(" [emulated-link] Ladder is up to 1.31x faster than standard");
+    driver.shows(" [emulated-link] Ladder is up to 1.31x [");
+    driver.shows("] faster");
     driver.shows(" ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU");
     let lines = |driver: &Driver| {
         driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
@@ -150,6 +151,21 @@ fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     driver.keys("jjjjj?");
     driver.tap(KeyCode::PageDown);
     driver.shows("(by");
+}
+
+#[test]
+fn frontiers_are_drawn_as_steps() {
+    let driver = driver(120, 40);
+    let pareto = &driver.state.pareto;
+    let plot = layout::plot(pareto, driver.state.cx.body());
+    let entry = pareto.entries.iter().position(|entry| entry.series.label() == "standard p2p-off");
+    let line = pareto.lines.iter().find(|line| Some(line.entry) == entry).unwrap();
+    assert!(line.places.len() > 2, "{line:?}");
+    let buffer = driver.buffer();
+    for pair in line.places.windows(2) {
+        let corner = plot.cell((pair[1].0, pair[0].1));
+        assert!(!draw::is_blank(&buffer[corner]), "{pair:?}: {}", driver.screen());
+    }
 }
 
 #[test]
@@ -207,20 +223,22 @@ fn many_series_of_both_p2p_settings_open_with_p2p_on() {
         driver.state.pareto.visible().filter(|point| point.spec.p2p == wanted).count()
     };
     driver.shows(" P2P on (off hidden): ● standard  ■ ladder");
-    // the answer comes first, and is whole in a small window
-    driver.hides("] P2P on: ");
-    driver.shows("] Ladder is up to 1.");
+    // the headline is of P2P on alone, and its number is whole in a small window
+    driver.shows("] P2P on: Ladder is up to 1.");
     driver.send(Message::Resize(60, 16));
     let screen = driver.screen();
-    let headline = screen.lines().find(|line| line.contains("] Ladder is up to 1.")).unwrap_or_default();
-    assert!(headline.contains("x faster than standard") && !headline.contains('…'), "{screen}");
+    let headline =
+        screen.lines().find(|line| line.contains("] P2P on: Ladder is up to 1.")).unwrap_or_default();
+    assert!(headline.contains("x faster") && !headline.contains('…'), "{screen}");
     driver.send(Message::Resize(120, 40));
     let on = shown(&driver, P2p::On);
     assert!(on > 0 && shown(&driver, P2p::Off) == 0);
     driver.taps("p");
     driver.shows(" P2P off: ○ standard");
+    driver.shows("] P2P off: ");
     assert_eq!(shown(&driver, P2p::On), 0);
     driver.taps("p");
+    driver.hides("] P2P o");
     driver.shows(" P2P on, off: ●○ standard");
     assert_eq!([P2p::On, P2p::Off].map(|p2p| shown(&driver, p2p)), [on, on]);
     // the choice of both is kept
@@ -287,13 +305,35 @@ fn the_headline_compares_the_same_cells_as_compare() {
     let mut driver = driver(120, 40);
     let headline = driver.state.pareto.headline().to_owned();
     let (claim, _) = headline.split_once(" faster than standard").expect(&headline);
-    // its interval is in the help
-    let shown = claim.split(" [").next().unwrap_or_default();
-    assert!(driver.screen().contains(shown), "{}", driver.screen());
+    assert!(claim.contains("x [") && driver.screen().contains(claim), "{claim}: {}", driver.screen());
+    driver.hides("noisy");
     assert!(!driver.screen().contains("Most tokens/s/GPU"), "{}", driver.screen());
     driver.taps("6");
     let compared = driver.state.compare.headline();
     assert!(compared.contains(claim), "{claim}: {compared}");
+}
+
+/// The result card warns of the same rounds.
+#[test]
+fn the_headline_of_cells_whose_rounds_vary_says_that_they_are_noisy() {
+    let of_round = |round: u32| {
+        let mut records = records();
+        records.retain(|record| record.spec.backend == Backend::Cpu);
+        for record in &mut records {
+            record.round = round;
+            record.run.push_str(&format!("-{round}"));
+            for sample in Arc::make_mut(&mut record.samples) {
+                sample.decode_ms *= 1.0 + f64::from(round);
+            }
+        }
+        records
+    };
+    let mut driver = Driver::empty(200, 60);
+    let all = [of_round(0), of_round(1)].concat();
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("5");
+    driver.shows("[emulated-link] P2P on, noisy: ");
 }
 
 /// Round 0 of a ladder cell was cancelled, and resumed after round 1.
@@ -331,19 +371,20 @@ fn a_point_that_was_measured_apart_is_marked_and_the_header_says_what_to_do() {
 }
 
 #[test]
-fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
+fn the_area_gained_is_shown_with_reference_and_interval() {
     let mut driver = driver(120, 40);
     let text = driver.screen();
-    assert!(text.contains("frontier area vs standard: "), "{text}");
+    assert!(text.contains("ladder's frontier: 24.6 % more area than standard's ["), "{text}");
     assert!(
         text.contains("not a speedup")
-            && text.contains("], P2P off +47.7 %, 6 matched cells, emulated-link"),
+            && text.contains("], 47.7 % more with P2P off, 6 matched cells (up to"),
         "{text}"
     );
     next_group(&mut driver);
     let text = driver.screen();
     assert!(
-        text.contains(" P2P on +14.8 %, P2P off +") && text.contains(" %, 12 matched cells, simulated"),
+        text.contains("'s frontier: 14.8 % more area than standard's, ")
+            && text.contains(" % more with P2P off, 12 matched cells"),
         "no interval of a simulation: {text}"
     );
 }
@@ -351,12 +392,12 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
 #[test]
 fn the_area_gained_is_of_the_points_that_are_shown() {
     let mut driver = driver(120, 40);
-    driver.shows(", 6 matched cells, emulated-link");
+    driver.shows(", 6 matched cells (up to");
     driver.taps("/tp:2,4");
     driver.tap(KeyCode::Enter);
-    driver.shows(", 4 matched cells, emulated-link");
+    driver.shows(", 4 matched cells (up to");
     driver.tap(KeyCode::Esc);
-    driver.shows(", 6 matched cells, emulated-link");
+    driver.shows(", 6 matched cells (up to");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use series::SeriesEntry;
 use study::analysis::filter::Filter;
 use study::analysis::{
     AreaGained, AreaOptions, AtLimit, Axes, BestWithin, OverlayPoint, ParetoLayout, ParetoPoint,
-    RunTable, Series, XAxis, YAxis, split_group_names,
+    RunTable, Series, XAxis, YAxis, out_of_memory, split_group_names,
 };
 use study::plot::ValueAxis;
 use study::validate::badge;
@@ -92,6 +92,16 @@ pub struct AreaKey {
     revision: u64,
 }
 
+#[derive(Debug)]
+pub struct ParetoHeadline {
+    /// [`Pareto::revision`] of the cells.
+    pub revision: u64,
+    /// Winner at the same TP, batch and P2P, with the interval of its lead.
+    pub text: String,
+    /// True if rounds of these cells vary widely or the machine was overloaded, as on the result card.
+    pub is_noisy: bool,
+}
+
 #[derive(Debug, Default)]
 pub struct Pareto {
     pub stored: Option<Arc<Snapshot>>,
@@ -141,6 +151,8 @@ pub struct Pareto {
     pub extent: PlotExtent,
     /// Indices of the shown points, by ascending x.
     pub shown: Vec<usize>,
+    /// Number of cells of the group that would be shown, but do not fit in memory.
+    pub out_of_memory: usize,
     /// Cells of the shown points, for questions in the background.
     pub shown_cells: Arc<[(Spec, Provenance)]>,
     /// Entry index of each shown point, and true if it is on its series' frontier.
@@ -171,8 +183,8 @@ pub struct Pareto {
     pub published: Vec<OverlayPoint>,
     /// Overlay points that the filter or the legend hides, as indices into `published` and then `overlay`.
     hidden_others: HashSet<usize>,
-    /// Headline, with the revision that it is about.
-    pub headline: Option<(u64, String)>,
+    /// Headline of the shown cells.
+    pub headline: Option<ParetoHeadline>,
     /// Areas gained, with the request they answer.
     pub areas: Option<(AreaKey, Vec<AreaGained>)>,
     pub pictures: Pictures,
@@ -300,6 +312,17 @@ impl Pareto {
         };
         let mut order: Vec<(usize, f64)> = points.iter().enumerate().filter_map(shown).collect();
         order.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let would_be_shown = |run: &&Record| {
+            let is_of = |series: &Series| {
+                series.architecture == run.spec.architecture && series.p2p == run.spec.p2p
+            };
+            p2p.is_none_or(|p2p| p2p == run.spec.p2p)
+                && !self.hidden.iter().any(is_of)
+                && chosen.as_ref().is_none_or(|runs| runs.contains(&run.run))
+        };
+        let stored = self.stored.iter().flat_map(|stored| stored.records.iter());
+        self.out_of_memory =
+            group.map_or(0, |group| out_of_memory(stored.filter(would_be_shown), points, group));
         self.shown = order.into_iter().map(|(i, _)| i).collect();
         let filter = Filter::parse(self.filter.value());
         let stored = self.stored.as_ref().filter(|_| self.shown.is_empty() && !filter.is_empty());
@@ -434,10 +457,18 @@ impl Pareto {
         self.measure();
     }
 
+    fn shown_headline(&self) -> Option<&ParetoHeadline> {
+        self.headline.as_ref().filter(|headline| headline.revision == self.revision)
+    }
+
     /// Winner at the same TP, batch and P2P among the shown cells; `…` until computed.
     pub fn headline(&self) -> &str {
-        let shown = self.headline.as_ref().filter(|(revision, _)| *revision == self.revision);
-        shown.map_or("…", |(_, text)| text.as_str())
+        self.shown_headline().map_or("…", |headline| headline.text.as_str())
+    }
+
+    /// True if the shown cells are known to be noisy.
+    pub fn is_noisy(&self) -> bool {
+        self.shown_headline().is_some_and(|headline| headline.is_noisy)
     }
 
     /// Shown points, by ascending x.

@@ -9,7 +9,7 @@ use crate::face::tui::context::Snapshot;
 use crate::face::tui::screen::AnyScreen as _;
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::update::Message;
-use table::{P2p, Provenance, Record};
+use table::{P2p, Provenance, Record, Status};
 
 #[test]
 fn an_undone_group_is_back_at_once_and_overrides_no_later_choice() {
@@ -119,6 +119,28 @@ fn it_opens_on_the_group_of_the_experiment_and_otherwise_on_the_largest() {
     driver.taps("*");
     driver.hides("[alone]");
     assert_eq!(shown(&driver), "llama-3-8b", "all runs, in the group that was shown");
+}
+
+#[test]
+fn cells_that_do_not_fit_in_memory_are_counted_beside_the_points() {
+    let mut all = records();
+    all.retain(|r| r.provenance == Provenance::Simulated && r.spec.p2p == P2p::On);
+    for record in all.iter_mut().filter(|record| record.spec.tp == 2 && record.spec.batch == 64) {
+        (record.status, record.metrics) = (Status::Oom, None);
+    }
+    let mut driver = Driver::empty(120, 40);
+    driver.taps("5");
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("/tp>=2");
+    driver.tap(KeyCode::Enter);
+    driver.shows(" 55 points; 5 cells do not fit in memory  ");
+    driver.send(Message::Resize(80, 24));
+    driver.shows(" 55 points; 5 out of memory  ");
+    driver.tap(KeyCode::Esc);
+    driver.taps("/tp:8");
+    driver.tap(KeyCode::Enter);
+    driver.shows(" 20 of 55 points  ");
 }
 
 /// Groups may have no part of their names in common.

@@ -62,7 +62,7 @@ fn labels_are_of_the_selected_series_and_the_ends_of_the_frontier() {
 }
 
 #[test]
-fn the_plot_says_which_corner_is_better_and_what_the_marks_of_ties_mean() {
+fn the_plot_says_which_corner_is_better_and_what_close_means() {
     for (columns, rows) in [(80, 24), (120, 40), (200, 60)] {
         let mut driver = driver(columns, rows);
         driver.shows("↖ better");
@@ -71,12 +71,12 @@ fn the_plot_says_which_corner_is_better_and_what_the_marks_of_ties_mean() {
     }
     let mut driver = driver(120, 40);
     driver.shows("↖ better; on the frontier: ladder");
-    driver.shows("± intervals overlap");
+    driver.shows("close: intervals overlap");
     driver.taps("L");
-    driver.shows("legend; ± intervals overlap");
+    driver.shows("legend; close: intervals overlap");
     driver.tap(KeyCode::Esc);
     next_group(&mut driver);
-    driver.shows("≈ within the simulator's error");
+    driver.shows("close: within the simulator's error");
 }
 
 #[test]
@@ -142,12 +142,12 @@ fn points_on_one_another_are_marked_counted_and_stepped_through() {
     driver.state.pareto.selected = at;
     let name = |driver: &Driver| driver.state.pareto.current().map(|point| point.run.clone()).unwrap();
     let (first, shown) = (name(&driver), driver.screen());
-    assert!(shown.contains(" of 2 points here, n: next"), "{shown}");
+    assert!(shown.contains("; 2 points here (n: next)"), "{shown}");
     assert!(shown.contains("[■]") || shown.contains("[□]"), "the selected point stands out: {shown}");
     driver.taps("n");
     if !name(&driver).starts_with(&first) {
         driver.taps("NN");
     }
     assert_eq!(name(&driver), format!("{first}-micro"), "the other one in the same place");
-    assert!(driver.screen().contains(" of 2 points here, "));
+    assert!(driver.screen().contains("; 2 points here (N: previous)"));
 }
