@@ -106,7 +106,7 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
 fn fastest_in_words(
     whatif: &WhatIf,
     answer: &WhatIfAnswer,
-    Fastest { rows, band }: &Fastest<'_>,
+    Fastest { rows, band, has_one_band, .. }: &Fastest<'_>,
     names: &str,
     room: u16,
 ) -> Vec<String> {
@@ -141,7 +141,11 @@ fn fastest_in_words(
         gain => vec![format!("Fastest {metric}, {gain} standard: {names}")],
     };
     if ties && !is_none_faster {
-        let tied = [format!(" (tied {within})"), format!(" (±{})", band.pct())];
+        let tied = match *has_one_band {
+            true => [format!(" (tied {within})"), format!(" (±{})", band.pct())],
+            // the row below has the bands
+            false => [" (too close to call)", " (tied)"].map(str::to_owned),
+        };
         let left = room.saturating_sub(clauses[0].width() as u16);
         clauses.push(first_fitting(&tied, left).to_owned());
     }
@@ -230,8 +234,8 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
     let fact = error.split("; ").next().and_then(|fact| fact.split(": ").next()).unwrap_or_default();
     let separator = if clauses.is_empty() { "" } else { "; " };
     clauses.push(format!("{separator}{fact}"));
-    let Fastest { rows, band } = answer.fastest();
-    let is_unmeasured = |row: &&WhatIfRow| answer.tie_band([*row]) == TieBand::UNKNOWN;
+    let Fastest { rows, band, measured_band, .. } = answer.fastest();
+    let is_unmeasured = |row: &&WhatIfRow| row.band == TieBand::UNKNOWN;
     let unmeasured = rows.iter().map(|(row, _)| *row).filter(is_unmeasured);
     let unmeasured: Vec<String> = unmeasured.map(|row| answer.label(row)).collect();
     let is_of_measured_trace = whatif.traced.as_ref().is_some_and(|traced| !traced.is_simulated());
@@ -242,7 +246,14 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
         (false, true) => format!("no validated prediction of {}", few_of(&unmeasured)),
         (false, false) => format!("no measured speedup of {}", few_of(&unmeasured)),
     };
-    let ties = format!("; leads {} are ties: {reason}", band.within());
+    let ties = match measured_band.filter(|_| !unmeasured.is_empty()) {
+        Some(measured) => {
+            let lacks = if is_of_measured_trace { "not validated" } else { "not measured" };
+            let (within, unmeasured) = (measured.within(), few_of(&unmeasured));
+            format!("; leads {within} are ties, {} for {unmeasured} ({lacks})", band.pct())
+        }
+        None => format!("; leads {} are ties: {reason}", band.within()),
+    };
     clauses.extend((!rows.is_empty()).then_some(ties));
     (clauses, is_unvalidated || whatif.measured_elsewhere.is_some())
 }
