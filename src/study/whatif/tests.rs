@@ -8,7 +8,7 @@ use plan::Architecture;
 use run::Resolve;
 use run::sim::Simulator;
 use table::CellOptions;
-use table::{Backend, Collective, Link, P2p, Spec};
+use table::{Backend, Collective, Link, P2p, Provenance, Spec};
 
 /// A variant that is simulated quickly.
 fn small() -> WhatIfVariant {
@@ -837,7 +837,7 @@ fn sliders_over_a_trace_begin_at_what_was_measured() {
     assert!(standard.overlap_pct.unwrap() < 0.1, "as in the trace: {standard:?}");
     let said = traced.assumptions(&traced.base);
     assert!(said.starts_with("kernel and all-reduce times are those of a simulated run"), "{said}");
-    assert!(traced.is_simulated() && answer.launch_gaps.is_none());
+    assert_eq!((traced.provenance(), answer.launch_gaps), (Provenance::Simulated, None));
     assert!(!answer.strips[0].spans.is_empty() && answer.link.is_none());
 }
 

@@ -134,9 +134,8 @@ impl TracedSteps {
         self.rewiring.cell()
     }
 
-    /// True if the trace comes from the simulator.
-    pub fn is_simulated(&self) -> bool {
-        self.rewiring.provenance == Provenance::Simulated
+    pub fn provenance(&self) -> Provenance {
+        self.rewiring.provenance
     }
 
     /// Predicted numbers of every architecture with the sliders of a variant, and of `standard` in two micro-batches.

@@ -129,9 +129,8 @@ fn header_pieces(
                 0 | 1 => format!("TP {}", cell.tp),
                 dp => format!("DP {dp}, EP {}", cell.ep),
             };
-            let times = if traced.is_simulated() { "simulated" } else { "measured" };
             let label = |name: String| format!(" [predicted from {name}] ");
-            let what = format!("{times} {} ms, {ranks}", digits(traced.measured_ms));
+            let what = format!("{} {} ms, {ranks}", traced.provenance(), digits(traced.measured_ms));
             let link = match cell.link.is_emulated() {
                 true => format!("emulated link {}", cell.link.label()),
                 false => format!("link of {}", cell.hardware),

@@ -151,7 +151,6 @@ fn fastest_in_words(
     }
     let own = slower_after_change(whatif, answer, rows);
     if let (Some(traced), Some(speedup)) = (&whatif.traced, first.speedup) {
-        let times = if traced.is_simulated() { "simulated" } else { "measured" };
         let before = latency(1e3 * traced.measured_ms);
         clauses.push(format!(", {ms}"));
         let ends = first.speedup_95.map(|ends| ends.map(|end| format!("{end:.2}")));
@@ -160,7 +159,7 @@ fn fastest_in_words(
         let interval = ends.map_or(String::new(), |[low, high]| format!(" [{low}, {high}]"));
         clauses.push(format!(", {speedup:.2}x{interval} the trace"));
         clauses.extend(own);
-        clauses.push(format!("; trace {times} {before}"));
+        clauses.push(format!("; trace {before} ({})", traced.provenance()));
         return clauses;
     }
     clauses.push(own.unwrap_or_else(|| format!(", {ms}")));
@@ -238,7 +237,8 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
     let is_unmeasured = |row: &&WhatIfRow| row.band == TieBand::UNKNOWN;
     let unmeasured = rows.iter().map(|(row, _)| *row).filter(is_unmeasured);
     let unmeasured: Vec<String> = unmeasured.map(|row| answer.label(row)).collect();
-    let is_of_measured_trace = whatif.traced.as_ref().is_some_and(|traced| !traced.is_simulated());
+    let is_of_measured_trace =
+        whatif.traced.as_ref().is_some_and(|traced| traced.provenance() != Provenance::Simulated);
     let reason = match (unmeasured.len() == rows.len(), is_of_measured_trace) {
         _ if unmeasured.is_empty() => band.reason().to_owned(),
         (true, true) => "no validated trace near this one".to_owned(),

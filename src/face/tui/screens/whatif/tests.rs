@@ -902,6 +902,21 @@ fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula(
 }
 
 #[test]
+fn the_time_of_a_trace_has_its_provenance() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let trace = trace::read(&path.join("traces/h100-standard-tp8-p2p-off.parquet")).unwrap();
+    let target = machine::hardware::Target::from_spec(trace.meta.spec.as_ref().unwrap()).unwrap();
+    let steps = TracedSteps::new(&trace, None, [None; 2], target, Vec::new()).unwrap();
+    let mut driver = on((200, 60));
+    let request = Request::WhatIfTraced(Arc::new(steps), "first".into(), None);
+    let effects = driver.send(Message::Request(request));
+    driver.answer(effects);
+    driver.shows("] emulated-link 17.7 ms, TP 8");
+    driver.shows("; trace 17.7 ms (emulated-link)");
+    driver.hides("measured 17.7");
+}
+
+#[test]
 fn a_tie_names_ladder() {
     let ties = ["parallel", "desync:2", "ladder", "sync-drop"].map(str::to_owned);
     assert_eq!(super::notes::few_of(&ties), "parallel, ladder and 2 more");
