@@ -738,6 +738,22 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     assert_eq!(driver.state.whatif.variant, changed);
 }
 
+#[test]
+fn an_open_trace_is_offered_and_leaves_a_changed_or_kept_cell_alone() {
+    for key in ["L", "p"] {
+        let mut driver = on((120, 40));
+        select(&mut driver, Slider::Alpha);
+        driver.taps(key);
+        let variant = driver.state.whatif.variant.clone();
+        driver.state.cx.open_trace = Some("first".to_owned());
+        let effects = driver.send(Message::Resize(120, 40));
+        driver.answer(effects);
+        driver.shows("what-if stays at the paper's 70B cell; B starts from the open trace");
+        assert!(driver.state.whatif.traced.is_none());
+        assert_eq!(driver.state.whatif.variant, variant);
+    }
+}
+
 /// Kept variants belong to the trace, and are there at the next start.
 #[test]
 fn variants_kept_for_a_trace_return_with_it_and_across_restarts() {
