@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Act;
-use super::draw::{base_text, header, is_estimated, stand_in, value_text};
+use super::draw::{base_text, header, is_estimated, scaled_latency, stand_in, value_text};
 use super::layout::{NOTES, WhatIfAreas, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
@@ -511,9 +511,11 @@ fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
         Slider::Bandwidth => about + &estimate,
         Slider::Alpha => {
             let stack = &answer.spec.stack;
-            let scaled = match (values.latency_scale, answer.spec.link.is_emulated()) {
-                (Some(1.0), _) => "as in nccl-tests".to_owned(),
-                (Some(scale), _) => format!("as in nccl-tests; stack {stack} scales it by {scale}"),
+            let scaled = match (scaled_latency(whatif), answer.spec.link.is_emulated()) {
+                (Some((scale, us)), _) => {
+                    format!("as in nccl-tests; stack {stack} scales it by {scale} to {} us", digits(us))
+                }
+                (None, _) if values.latency_scale.is_some() => "as in nccl-tests".to_owned(),
                 (None, true) => "emulated, the same with every stack".to_owned(),
                 (None, false) => "by the profile's formula, the same with every stack".to_owned(),
             };

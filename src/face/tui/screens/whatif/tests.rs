@@ -231,7 +231,7 @@ fn latency_says_what_the_stack_scales() {
         about.expect("a note on its latency").text
     };
     let on = about(&mut driver);
-    assert!(on.contains("as in nccl-tests; stack gpt-fast scales it by 1.485; "), "{on}");
+    assert!(on.contains("as in nccl-tests; stack gpt-fast scales it by 1.485 to "), "{on}");
     select(&mut driver, Slider::P2p);
     driver.taps("l");
     let off = about(&mut driver);
@@ -736,6 +736,18 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     assert_ne!(changed, driver.state.whatif.base);
     open(&mut driver, "first");
     assert_eq!(driver.state.whatif.variant, changed);
+}
+
+#[test]
+fn a_latency_that_the_stack_scales_has_the_result_beside_it() {
+    let mut driver = on((120, 40));
+    let values = driver.state.whatif.profile_values().cloned().unwrap();
+    let scale = values.latency_scale.expect("gpt-fast scales it");
+    let scaled = crate::face::tui::format::digits(scale * values.alpha_us);
+    driver.shows(&format!("15.9 us x{scale}={scaled}"));
+    select(&mut driver, Slider::Alpha);
+    let said = format!("stack gpt-fast scales it by {scale} to {scaled} us");
+    assert!(notes(&driver).iter().any(|note| note.contains(&said)), "{:?}", notes(&driver));
 }
 
 #[test]
