@@ -8,7 +8,10 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade;
 use crate::face::tui::widgets::table::{self, TableColumn};
 use base::text::{latency, without_middle};
-use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words};
+use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words, needs_retraining};
+
+/// Mark of architectures that a standard model must be retrained for, and its legend above their names.
+const RETRAINED: (&str, &str) = ("†", "†retrained");
 
 /// Title of the column of speedups over a trace.
 const OVER_TRACE: &str = "x trace";
@@ -80,6 +83,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         9.. => 2,
         _ => legend.len(),
     };
+    put(buf, area, area.x, area.y, RETRAINED.1, theme.style(Role::Dim));
     let mut x = first;
     for (text, role) in legend.into_iter().skip(skipped) {
         x = put(buf, area, x, area.y, text, theme.style(role));
@@ -102,7 +106,8 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
             true => row.architecture.to_string(),
             false => format!("micro{}", row.micro_batches),
         };
-        let name = cut(&name, 11);
+        let retrained = if needs_retraining(&row.architecture) { RETRAINED.0 } else { "" };
+        let name = format!("{}{retrained}", cut(&name, 11 - retrained.width() as u16));
         let style = if chosen { theme.style(Role::Title) } else { text };
         put(buf, area, area.x, y, &format!("{mark}{name}"), style);
         let n = match &row.numbers {

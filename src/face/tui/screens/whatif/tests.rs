@@ -523,7 +523,7 @@ fn the_smallest_window_shows_the_sliders_up_to_p2p_and_the_break_even_whole() {
     for wanted in [
         "[simulated] llama-3-70b on h100_sxm, gpt-fast",
         "P2P on",
-        "▸ladder 9.58 1.35x",
+        "▸ladder† 9.58 1.35x",
         "break-even: ladder hides 95 % at AR latency <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99.",
     ] {
         assert!(shown.contains(wanted), "{wanted}: {}", driver.screen());
@@ -736,6 +736,18 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     assert_ne!(changed, driver.state.whatif.base);
     open(&mut driver, "first");
     assert_eq!(driver.state.whatif.variant, changed);
+}
+
+#[test]
+fn architectures_that_need_retraining_are_marked_in_every_window() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let driver = on(size);
+        let shown = driver.screen();
+        assert!(shown.contains("†retrained ") && shown.contains("▸ladder†"), "{shown}");
+        for own in ["standard†", "upper-bound†"] {
+            assert!(!shown.contains(own), "{shown}");
+        }
+    }
 }
 
 #[test]
