@@ -837,6 +837,7 @@ fn sliders_over_a_trace_begin_at_what_was_measured() {
     assert!(standard.overlap_pct.unwrap() < 0.1, "as in the trace: {standard:?}");
     let said = traced.assumptions(&traced.base);
     assert!(said.starts_with("kernel and all-reduce times are those of a simulated run"), "{said}");
+    assert!(said.contains("; each column is a median over the steps"), "{said}");
     assert_eq!((traced.provenance(), answer.launch_gaps), (Provenance::Simulated, None));
     assert!(!answer.strips[0].spans.is_empty() && answer.link.is_none());
 }

@@ -334,6 +334,9 @@ impl TracedSteps {
             }
             _ => format!("kernel and {unit} times are {provenance}, their schedule is simulated"),
         }];
+        if self.rewiring.rewired_steps() > 1 {
+            words.push("each column is a median over the steps, so parts need not add up".into());
+        }
         let model = match self.rewiring.emulates(&choice) {
             true => "the emulated link's formula",
             false => profile.as_str(),

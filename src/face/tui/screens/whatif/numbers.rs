@@ -143,7 +143,10 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let below = area.y + 1 + answer.rows.len() as u16;
     if below < area.bottom() && least(58) {
         let terms = match whatif.traced.is_some() {
-            true => ["x trace: over the traced steps; hidden: behind compute; gap: closed"; 2],
+            true => [
+                "each column is a median of its own; hidden: behind compute; gap: closed to upper-bound",
+                "each column is a median of its own; hidden: behind compute",
+            ],
             false => [
                 "change: vs base; hidden: behind compute; gap: closed to upper-bound",
                 "hidden: comm behind compute; gap: closed to upper-bound",
