@@ -442,22 +442,28 @@ impl Screen for WhatIf {
         let named = pins.map(|(at, pin)| (letter(at).to_string(), &*pin.answer));
         let all: Vec<(String, &WhatIfAnswer)> =
             std::iter::once(("now".to_owned(), &**answer)).chain(named).collect();
-        Ok(Some(Export::text(csv(&all))))
+        Ok(Some(Export::text(csv(self, &all))))
     }
 }
 
-fn csv(answers: &[(String, &WhatIfAnswer)]) -> String {
-    let before = ["variant", "architecture", "provenance"].into_iter();
-    let mut rows = Table::new(before.chain(SimulatedMetrics::NAMES).chain(["reason", "command"]));
+/// Table of these answers, each with its name and its changes of the base.
+fn csv(whatif: &WhatIf, answers: &[(String, &WhatIfAnswer)]) -> String {
+    let before = ["variant", "architecture", "provenance", "changes"].into_iter();
+    let after = ["change_pct", "reason", "command"];
+    let mut rows = Table::new(before.chain(SimulatedMetrics::NAMES).chain(after));
     for (name, answer) in answers {
+        let changes = whatif.changes(&answer.variant, &answer.profile_values);
         for row in &answer.rows {
             // the command belongs to the chosen architecture
             let chosen = answer.is_chosen(row);
             let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
-            let texts = [name, &answer.label(row), "simulated"];
+            let texts = [name, &answer.label(row), "simulated", &changes];
+            let base = whatif.base_answer.as_ref().and_then(|base| numbers::tpot(base, row));
+            let own = row.numbers.as_ref().ok().map(|own| own.tpot_ms);
+            let change_pct = own.zip(base).map(|(own, base)| 100.0 * (own / base - 1.0));
             let mut cells: Vec<Shown> = texts.map(Shown::text).into();
             cells.extend(SimulatedMetrics::NAMES.iter().map(|name| row.shown(name)));
-            cells.extend([row.reason(), command.into()]);
+            cells.extend([Shown::number(change_pct, 2), row.reason(), command.into()]);
             rows.push(cells);
         }
     }

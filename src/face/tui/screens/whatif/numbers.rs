@@ -176,8 +176,8 @@ fn bar(
     put(buf, area, x, y, &hatch.repeat(exposed), theme.style(Role::Exposed));
 }
 
-/// TPOT of the same architecture and micro-batches in the base.
-fn tpot(base: &WhatIfAnswer, row: &WhatIfRow) -> Option<f64> {
+/// TPOT of the same architecture and micro-batches in the base (ms).
+pub fn tpot(base: &WhatIfAnswer, row: &WhatIfRow) -> Option<f64> {
     let same = |other: &&WhatIfRow| {
         other.architecture == row.architecture && other.micro_batches == row.micro_batches
     };

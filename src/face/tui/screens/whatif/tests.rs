@@ -324,6 +324,8 @@ fn variants_are_kept_beside_each_other_and_exported() {
         "now, A and B, seven architectures each; one sequence cannot be divided: {csv}"
     );
     assert!(csv.lines().skip(1).all(|line| line.contains(",simulated,")), "{csv}");
+    assert!(csv.starts_with("variant,architecture,provenance,changes,"), "{csv}");
+    assert!(csv.contains("\nB,ladder,simulated,P2P off,"), "{csv}");
     driver.taps("PPP");
     driver.shows("no variant is kept");
 }
