@@ -65,18 +65,21 @@ pub fn areas(
     let (kept, bars) = (kept as u16, architectures as u16 + 1);
     // without kept variants, the sliders up to P2P stay
     let low = rest.height.saturating_sub(if kept > 0 { bars } else { bars.max(9) }).max(2);
+    // the strip stays, and a row of sentences
+    let others = bars + if strip { STRIP } else { 0 } + 1;
     let pins = match (large, kept) {
         (true, 0) => 1,
         (true, kept) => (kept + 1).max(3),
         (false, 0) => 0,
         // in place of the sentences
         (false, kept) if is_low => kept.min(low),
-        // the strip stays, and a row of sentences
-        (false, kept) => {
-            let others = bars + if strip { STRIP } else { 0 } + 1;
-            (kept + 1).min(rest.height.saturating_sub(others).max(2))
-        }
+        (false, kept) => (kept + 1).min(rest.height.saturating_sub(others).max(2)),
     };
+    // kept variants that would take rows of sliders take the frontier's
+    let has_kept = kept > 0 && !large && !is_low && body.width >= 76;
+    let takes_sliders = rest.height <= pins + sliders as u16;
+    let is_on_right = has_kept && takes_sliders && rest.height >= others + 2;
+    let (pins, right_pins) = if is_on_right { (0, kept + 1) } else { (pins, 0) };
     let beside = rest.height.saturating_sub(pins + all) >= NOTES;
     let below = match (beside, is_low) {
         (true, _) => 0,
@@ -96,6 +99,8 @@ pub fn areas(
     let (bars, right) = cut_top(right, bars + u16::from(large));
     let (right, _) = cut_bottom(right, if is_low { right.height } else { 0 });
     let (strip, right) = cut_top(right, if strip { STRIP } else { 0 });
+    let (right, right_pins) = cut_bottom(right, right_pins);
+    let pins = if is_on_right { right_pins } else { pins };
     let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
     let (frontier, break_even) = match frontier.height {
         3..FRONTIER if !beside && below.height <= 2 => cut_top(frontier, 1),

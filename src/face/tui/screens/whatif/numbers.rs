@@ -225,7 +225,10 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     let number = |pin: &Pin, of: &dyn Fn(&SimulatedMetrics) -> String| {
         pin.answer.chosen().map_or_else(String::new, of)
     };
-    let step_ms = TableColumn { title: step_ms(whatif).into(), ..TableColumn::number("", 10, 0) };
+    // beside the sliders
+    let is_narrow = area.width < 60;
+    let [arch, step, to_now_width] = if is_narrow { [9, 7, 7] } else { [11, 10, 8] };
+    let step_ms = TableColumn { title: step_ms(whatif).into(), ..TableColumn::number("", step, 0) };
     let over = if of_trace { OVER_TRACE } else { OVER_STANDARD };
     // title and width, cell, and true if the steps of a trace have such a number
     let columns: [(TableColumn, KeptCell<'_>, bool); 10] = [
@@ -234,14 +237,22 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             &|at, pin| format!("{} {}", mark_of(whatif, pin), letter(at)),
             true,
         ),
-        (TableColumn::text("arch", 11, 0), &|_, pin| pin.answer.spec.architecture.to_string(), true),
+        (TableColumn::text("arch", arch, 0), &|_, pin| pin.answer.spec.architecture.to_string(), true),
         (
             step_ms,
             &|_, pin| pin.answer.chosen().map_or_else(|| "cannot run".into(), |own| digits(own.tpot_ms)),
             true,
         ),
-        (TableColumn::number(over, 10, 0), &|_, pin| number(pin, &|own| times(own.speedup)), true),
-        (TableColumn::number("vs now", 8, 0), &|_, pin| number(pin, &|own| to_now(whatif, own)), true),
+        (
+            TableColumn::number(over, 10, if is_narrow { 5 } else { 0 }),
+            &|_, pin| number(pin, &|own| times(own.speedup)),
+            true,
+        ),
+        (
+            TableColumn::number("vs now", to_now_width, 0),
+            &|_, pin| number(pin, &|own| to_now(whatif, own)),
+            true,
+        ),
         (
             TableColumn::number("vs base", 8, 3),
             &|_, pin| number(pin, &|own| to_base(whatif, pin, own)),
@@ -269,6 +280,7 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
                 let cell = format!("tp{} {}", spec.tp, spec.load_label());
                 match whatif.changes(&pin.variant, &pin.answer.profile_values) {
                     changes if changes.is_empty() => cell,
+                    changes if is_narrow => changes,
                     changes => format!("{changes}; {cell}"),
                 }
             },
