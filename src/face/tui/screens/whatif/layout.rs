@@ -42,6 +42,15 @@ const STRIP: u16 = 5;
 /// Least rows of a frontier with axes.
 pub const FRONTIER: u16 = 5;
 
+/// Rows of an architecture with a thick bar and a gap below it.
+pub const THICK: u16 = 3;
+
+/// Least width of a trace's table with bars.
+const BARS_OF_TRACE: u16 = 100;
+
+/// Rows that the sentences on a trace need below thick bars.
+const SENTENCES: u16 = 10;
+
 /// Height from which kept variants have rows of their own.
 const LARGE: u16 = 34;
 
@@ -148,22 +157,27 @@ fn areas_with(body: Rect, whatif: &WhatIf, strip: bool) -> WhatIfAreas {
         true => {
             let strips = whatif.answer.as_ref().map_or(0, |answer| answer.strips.len() as u16);
             let rows = if strip { 1 + 2 * strips } else { 0 };
-            without_frontier(body, areas, rows, (sliders as u16, kept as u16))
+            without_frontier(body, areas, rows, (architectures as u16, sliders as u16, kept as u16))
         }
         false => areas,
     }
 }
 
-/// A trace has fewer sliders and no frontier: strip and notes take the whole width below sliders and architectures.
+/// A trace has fewer sliders and no frontier: strip and notes take the whole width below sliders and architectures, whose
+/// bars are thick if rows are left.
 fn without_frontier(
     body: Rect,
     areas: WhatIfAreas,
     strip: u16,
-    (sliders, kept): (u16, u16),
+    (architectures, sliders, kept): (u16, u16, u16),
 ) -> WhatIfAreas {
-    let top = areas.bars.bottom().max(areas.sliders.y + sliders);
     let has_own_pins = body.height >= LARGE;
     let bottom = if has_own_pins { areas.pins.y } else { body.bottom() };
+    // title and terms
+    let thick = Rect { height: 2 + THICK * architectures, ..areas.bars };
+    let has_room = has_own_pins && thick.bottom() + strip + SENTENCES <= bottom;
+    let bars = if has_room && thick.width >= BARS_OF_TRACE { thick } else { areas.bars };
+    let top = bars.bottom().max(areas.sliders.y + sliders);
     let below = Rect { y: top, height: bottom.saturating_sub(top), ..body };
     let of_pins = if has_own_pins || kept == 0 { 0 } else { kept + 1 };
     if body.height < LOW || below.height < strip + of_pins + 2 {
@@ -174,7 +188,8 @@ fn without_frontier(
     let pins = if has_own_pins { areas.pins } else { pins };
     let notes = cut_top(rest, u16::from(rest.height > NOTES)).1;
     let sliders = Rect { height: sliders.min(areas.sliders.height), ..areas.sliders };
-    WhatIfAreas { sliders, strip, pins, notes, frontier: Rect::ZERO, break_even: Rect::ZERO, ..areas }
+    let (frontier, break_even) = (Rect::ZERO, Rect::ZERO);
+    WhatIfAreas { sliders, bars, strip, pins, notes, frontier, break_even, ..areas }
 }
 
 /// Rows that the window lacks for the strip; `None` if it has room.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Act;
+use super::layout::THICK;
 use super::state::{Pin, WhatIf, letter};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade;
@@ -97,8 +98,11 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let rows = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
     let most = rows.map(|n| n.tpot_ms).fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
+    // a tall table has thick bars, and a row between them
+    let architectures = answer.rows.len() as u16;
+    let pitch = (area.height.saturating_sub(2) / architectures.max(1)).clamp(1, THICK);
     for (index, row) in answer.rows.iter().enumerate() {
-        let y = area.y + 1 + index as u16;
+        let y = area.y + 1 + pitch * index as u16;
         let chosen = answer.is_chosen(row);
         let mark = if chosen { "▸" } else { " " };
         // standard with micro-batches has its own short name
@@ -119,7 +123,9 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
             }
         };
         if columns > 0 {
-            bar(buf, (area, first, y), theme, (n, most, columns));
+            for y in y..y + (pitch - 1).max(1) {
+                bar(buf, (area, first, y), theme, (n, most, columns));
+            }
         }
         let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, row));
         let delta = delta(n.tpot_ms, base);
@@ -140,7 +146,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         put(buf, area, first + columns as u16, y, &words, style);
     }
     // a large window has a row for the terms
-    let below = area.y + 1 + answer.rows.len() as u16;
+    let below = area.y + 1 + pitch * architectures;
     if below < area.bottom() && least(58) {
         let terms = match whatif.traced.is_some() {
             true => [

@@ -961,6 +961,22 @@ fn the_time_of_a_trace_has_its_provenance() {
 }
 
 #[test]
+fn a_large_window_has_thick_bars_of_a_trace() {
+    for (size, is_thick) in [((120, 40), false), ((200, 60), true)] {
+        let mut driver = on(size);
+        let request = Request::WhatIfTraced(traced_steps(), "first".into(), None);
+        let effects = driver.send(Message::Request(request));
+        driver.answer(effects);
+        let shown = driver.screen();
+        let rows = shown.lines().skip_while(|line| !line.contains("▸standard"));
+        let bar = rows.take(2).filter(|line| line.contains("████")).count();
+        assert_eq!(bar == 2, is_thick, "{shown}");
+        driver.shows("each column is a median of its own");
+        driver.shows("error of predictions: ");
+    }
+}
+
+#[test]
 fn a_tie_names_ladder() {
     let ties = ["parallel", "desync:2", "ladder", "sync-drop"].map(str::to_owned);
     assert_eq!(super::notes::few_of(&ties), "parallel, ladder and 2 more");
