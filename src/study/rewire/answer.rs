@@ -257,7 +257,7 @@ impl Rewiring {
     pub(crate) fn tie_band(&self, choice: &RewireChoice) -> TieBand {
         if self.provenance == Provenance::Simulated {
             let cell = self.cell.as_ref().filter(|_| choice.host);
-            return cell.map_or(TieBand::UNKNOWN, |cell| TieBand::from_specs([&choice.on(cell)]));
+            return cell.map_or(TieBand::UNKNOWN, |cell| TieBand::from_spec(&choice.on(cell)));
         }
         TieBand::of_rewired(self.hardware.as_deref(), &self.changes(choice))
     }

@@ -259,7 +259,7 @@ fn a_simulated_trace_is_trusted_as_far_as_its_cell() {
     for (change, why) in [
         ((|choice| choice.micro_batches = 2) as fn(&mut RewireChoice), "for micro2 with gpt-fast"),
         (|choice| choice.host = false, "for steps without launch gaps"),
-        (|choice| choice.alpha_us = Some(5.0), "with other values of hardware or stack"),
+        (|choice| choice.alpha_us = Some(5.0), "at another all-reduce latency"),
         (|choice| choice.collective = Some(Collective::OneShot), "for one-shot all-reduces"),
     ] {
         assert!(of(change).starts_with(&format!("not validated {why}")), "{}", of(change));

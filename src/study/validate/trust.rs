@@ -11,7 +11,7 @@ use std::fmt;
 
 pub(super) use self::known::*;
 use super::set::Measure;
-use base::text::counted;
+use base::text::{counted, joined_with_and};
 use machine::hardware::{Profile, Stack};
 use run::sim::p2p_of;
 use table::Spec;
@@ -55,9 +55,7 @@ impl Trust {
         }
         match found {
             None => Self::NotValidated(NOTHING_MEASURED.into()),
-            Some(_) if !spec.set.is_empty() => {
-                Self::NotValidated("with other values of hardware or stack".into())
-            }
+            Some(_) if !spec.set.is_empty() => Self::NotValidated(overrides_in_words(&spec.set)),
             Some((trust, _)) => trust,
         }
     }
@@ -152,6 +150,35 @@ impl fmt::Display for Trust {
             }
             Self::NotValidated(why) => write!(f, "not validated {why}"),
         }
+    }
+}
+
+/// Most overridden values that [`overrides_in_words`] names.
+const MOST_NAMED: usize = 3;
+
+/// Values of hardware and stack that a cell overrides: `at another all-reduce latency and memory bandwidth`.
+fn overrides_in_words(set: &BTreeMap<String, String>) -> String {
+    let mut named: Vec<&str> = set.keys().map(|key| value_in_words(key)).collect();
+    named.sort_unstable();
+    named.dedup();
+    match named.len() > MOST_NAMED {
+        true => "with other values of hardware or stack".into(),
+        false => format!("at another {}", joined_with_and(&named)),
+    }
+}
+
+/// Name of an overridden value that a slider changes; the key of any other.
+fn value_in_words(key: &str) -> &str {
+    match key {
+        "hbm_gb_s" => "memory bandwidth",
+        "link.inter_node.alpha_us" => "network latency",
+        "link.inter_node.gb_s" => "network bandwidth",
+        "stack.contention.arithmetic" | "stack.contention.memory" => "number of comm SMs",
+        "stack.contention.comm" => "comm loss",
+        "stack.launch_us" => "kernel launch time",
+        _ if key.starts_with("link.") && key.ends_with("alpha_us") => "all-reduce latency",
+        _ if key.starts_with("link.") && key.ends_with("gb_s") => "all-reduce bandwidth",
+        _ => key,
     }
 }
 
@@ -609,9 +636,18 @@ mod tests {
             assert_eq!(said, format!("not validated for {why} with gpt-fast on h100_sxm"));
             assert_eq!(Trust::from_spec(&spec).badge(), "not validated");
         }
-        let set = [("hbm_gb_s".to_owned(), "1000".to_owned())].into();
-        let changed = nearest_error(&Spec { set, ..paper(8, 1, P2p::On) });
-        assert_eq!(changed, "not validated with other values of hardware or stack");
+        let mut set = BTreeMap::new();
+        for (key, why) in [
+            ("link.alpha_us", "at another all-reduce latency"),
+            ("link.nccl.tp.8.large.alpha_us", "at another all-reduce latency"),
+            ("hbm_gb_s", "at another all-reduce latency and memory bandwidth"),
+            ("sms", "at another all-reduce latency, memory bandwidth and sms"),
+            ("peak_tflops", "with other values of hardware or stack"),
+        ] {
+            set.insert(key.to_owned(), "1000".to_owned());
+            let changed = nearest_error(&Spec { set: set.clone(), ..paper(8, 1, P2p::On) });
+            assert_eq!(changed, format!("not validated {why}"));
+        }
     }
 
     #[test]

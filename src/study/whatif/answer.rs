@@ -265,13 +265,17 @@ pub struct WhatIfAnswer {
     pub arguments: Vec<String>,
 }
 
-/// Architectures whose lead over each other is too small to call.
+/// The fastest architecture and those behind it by too little to call.
 #[derive(Clone, Debug)]
 pub struct Fastest<'a> {
     /// Ascending by TPOT, but `standard` first if it is one of them; empty if none can run.
     pub rows: Vec<(&'a WhatIfRow, &'a SimulatedMetrics)>,
-    /// [`WhatIfAnswer::tie_band`] of these rows.
+    /// Widest band of the fastest row with another of these; its own if it is alone.
     pub band: TieBand,
+    /// Widest of those bands that rest on measurements, if any does.
+    pub measured_band: Option<TieBand>,
+    /// True if `band` holds no row but these, so that it alone describes the tie.
+    pub has_one_band: bool,
 }
 
 impl WhatIfAnswer {
@@ -383,24 +387,34 @@ impl WhatIfAnswer {
         Some(no_limit(&label, less, [tpot_ms, limit], ""))
     }
 
-    /// Rows that no other leads by more than the error of the two. `upper-bound` is no choice.
+    /// The fastest row, and all within its [`TieBand::between`] with each of them, as in a comparison of the two.
+    /// `upper-bound` is no choice.
     pub fn fastest(&self) -> Fastest<'_> {
         let choices = self.rows.iter().filter(|row| !row.architecture.is_limit());
-        let ran: Vec<(&WhatIfRow, &SimulatedMetrics, TieBand)> = choices
-            .filter_map(|row| Some((row, row.numbers.as_ref().ok()?, self.tie_band([row]))))
-            .collect();
-        let mut rows: Vec<(&WhatIfRow, &SimulatedMetrics)> = Vec::new();
-        for (row, numbers, band) in &ran {
-            let slower = (numbers.tpot_ms, *band);
-            if !ran.iter().any(|(_, faster, own)| leads((faster.tpot_ms, *own), slower)) {
-                rows.push((*row, *numbers));
-            }
-        }
-        let band = self.tie_band(rows.iter().map(|(row, _)| *row));
-        rows.sort_by(|(_, a), (_, b)| a.tpot_ms.total_cmp(&b.tpot_ms));
+        let mut ran: Vec<(&WhatIfRow, &SimulatedMetrics)> =
+            choices.filter_map(|row| Some((row, row.numbers.as_ref().ok()?))).collect();
+        ran.sort_by(|(_, a), (_, b)| a.tpot_ms.total_cmp(&b.tpot_ms));
+        let Some(&(best, first)) = ran.first() else {
+            let (rows, band) = (Vec::new(), TieBand::UNKNOWN);
+            return Fastest { rows, band, measured_band: None, has_one_band: true };
+        };
+        let is_within = |band: TieBand, tpot_ms: f64| {
+            tpot_ms <= first.tpot_ms || band.holds(tpot_ms / first.tpot_ms)
+        };
+        let (mut rows, behind): (Vec<_>, Vec<_>) = ran
+            .into_iter()
+            .partition(|(row, numbers)| is_within(best.band.between(row.band), numbers.tpot_ms));
+        let others = rows.iter().filter(|(row, _)| *row != best);
+        let bands: Vec<TieBand> = others.map(|(row, _)| best.band.between(row.band)).collect();
+        let widest = |bands: &[TieBand]| bands.iter().copied().reduce(TieBand::wider);
+        let band = widest(&bands).unwrap_or(best.band);
+        let measured: Vec<TieBand> =
+            bands.into_iter().chain([best.band]).filter(|band| *band != TieBand::UNKNOWN).collect();
+        let measured_band = widest(&measured);
+        let has_one_band = !behind.iter().any(|(_, numbers)| is_within(band, numbers.tpot_ms));
         let standard = self.row(&Architecture::Standard);
         rows.sort_by_key(|(row, _)| standard != Some(*row));
-        Fastest { rows, band }
+        Fastest { rows, band, measured_band, has_one_band }
     }
 
     /// Band within which these rows tie.
@@ -446,11 +460,6 @@ impl WhatIfAnswer {
             parts.join(", ")
         ))
     }
-}
-
-/// True if a row is faster than another by more than their band; each has its TPOT (ms) and its own band.
-fn leads((low_ms, faster): (f64, TieBand), (high_ms, slower): (f64, TieBand)) -> bool {
-    low_ms < high_ms && !faster.between(slower).holds(high_ms / low_ms)
 }
 
 /// Architecture to compare with `standard` where this one is chosen: itself, or `ladder`.

@@ -23,7 +23,9 @@ pub use answer::{
 pub use break_even::{
     BreakEven, BreakEvenQuantity, CrossedLink, Crossing, HIDDEN_PCT, hidden_words, whole_pct,
 };
-pub use slider::{ARCHITECTURES, Slider, about_architecture, meaning_of_architecture, own_meaning};
+pub use slider::{
+    ARCHITECTURES, Slider, about_architecture, meaning_of_architecture, needs_retraining, own_meaning,
+};
 pub use traced_steps::TracedSteps;
 pub use variant::WhatIfVariant;
 pub(crate) use variant::{NETWORK_KEYS, set_link};

@@ -279,7 +279,7 @@ impl<'a> WhatIfQuestion<'a> {
         let (numbers, strip) = self
             .numbers(&spec)
             .map_or_else(|why| (Err(why), None), |(numbers, strip)| (Ok(numbers), Some(strip)));
-        let band = TieBand::from_specs([&spec]);
+        let band = TieBand::from_spec(&spec);
         (WhatIfRow { architecture: spec.architecture, micro_batches, numbers, band }, strip)
     }
 

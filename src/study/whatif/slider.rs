@@ -311,12 +311,17 @@ pub fn own_meaning(architecture: &Architecture) -> String {
     words.collect::<Vec<&str>>().join(" ")
 }
 
+/// True if a standard model must be retrained for an architecture; `upper-bound` is none that could be.
+pub fn needs_retraining(architecture: &Architecture) -> bool {
+    !matches!(architecture, Architecture::Standard | Architecture::UpperBound)
+}
+
 /// Meaning of an architecture, and its cost for a model of today.
 pub fn about_architecture(architecture: &Architecture) -> String {
     let (name, meaning) = (architecture.to_string(), own_meaning(architecture));
-    match architecture {
-        Architecture::Standard | Architecture::UpperBound => format!("{name}: {meaning}"),
-        _ => format!("{name}: {meaning}; a standard model needs retraining and may lose quality"),
+    match needs_retraining(architecture) {
+        false => format!("{name}: {meaning}"),
+        true => format!("{name}: {meaning}; a standard model needs retraining and may lose quality"),
     }
 }
 

@@ -134,9 +134,8 @@ impl TracedSteps {
         self.rewiring.cell()
     }
 
-    /// True if the trace comes from the simulator.
-    pub fn is_simulated(&self) -> bool {
-        self.rewiring.provenance == Provenance::Simulated
+    pub fn provenance(&self) -> Provenance {
+        self.rewiring.provenance
     }
 
     /// Predicted numbers of every architecture with the sliders of a variant, and of `standard` in two micro-batches.
@@ -335,6 +334,9 @@ impl TracedSteps {
             }
             _ => format!("kernel and {unit} times are {provenance}, their schedule is simulated"),
         }];
+        if self.rewiring.rewired_steps() > 1 {
+            words.push("each column is a median over the steps, so parts need not add up".into());
+        }
         let model = match self.rewiring.emulates(&choice) {
             true => "the emulated link's formula",
             false => profile.as_str(),

@@ -129,9 +129,8 @@ fn header_pieces(
                 0 | 1 => format!("TP {}", cell.tp),
                 dp => format!("DP {dp}, EP {}", cell.ep),
             };
-            let times = if traced.is_simulated() { "simulated" } else { "measured" };
             let label = |name: String| format!(" [predicted from {name}] ");
-            let what = format!("{times} {} ms, {ranks}", digits(traced.measured_ms));
+            let what = format!("{} {} ms, {ranks}", traced.provenance(), digits(traced.measured_ms));
             let link = match cell.link.is_emulated() {
                 true => format!("emulated link {}", cell.link.label()),
                 false => format!("link of {}", cell.hardware),
@@ -294,13 +293,30 @@ fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf)
         // the base takes precedence over the unit
         let has_unit = !unit.is_empty() && unit.width() <= room(x) && (fits(after_unit) || !fits(x));
         let x = if has_unit { put(buf, area, x + 1, y, unit, dim) } else { x };
+        let scaled = scaled_latency(whatif).filter(|_| slider == Slider::Alpha);
         if let Some(forms) = forms {
+            put(buf, area, x + 1, y, first_fitting(&forms, room(x) as u16), dim);
+        } else if let Some((scale, us)) = scaled {
+            let (us, stack) = (digits(us), &whatif.variant.cell.stack);
+            let forms = [
+                format!("x {scale} by {stack} = {us}"),
+                format!("x {scale} = {us}"),
+                format!("x{scale}={us}"),
+                String::new(),
+            ];
             put(buf, area, x + 1, y, first_fitting(&forms, room(x) as u16), dim);
         }
         if index == whatif.list.selected {
             select(buf, area, y, theme);
         }
     }
+}
+
+/// Factor by which the stack scales the latency of the slider, and the result (us); `None` if the stack keeps it.
+pub fn scaled_latency(whatif: &WhatIf) -> Option<(f64, f64)> {
+    let values = whatif.profile_values();
+    let scale = values?.latency_scale.filter(|scale| *scale != 1.0)?;
+    Some((scale, scale * Slider::Alpha.number(&whatif.variant, values)?))
 }
 
 /// Value of a slider as shown. SM usage is derived from measured contention, so fractions are meaningless.

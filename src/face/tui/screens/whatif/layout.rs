@@ -42,6 +42,15 @@ const STRIP: u16 = 5;
 /// Least rows of a frontier with axes.
 pub const FRONTIER: u16 = 5;
 
+/// Rows of an architecture with a thick bar and a gap below it.
+pub const THICK: u16 = 3;
+
+/// Least width of a trace's table with bars.
+const BARS_OF_TRACE: u16 = 100;
+
+/// Rows that the sentences on a trace need below thick bars.
+const SENTENCES: u16 = 10;
+
 /// Height from which kept variants have rows of their own.
 const LARGE: u16 = 34;
 
@@ -65,18 +74,21 @@ pub fn areas(
     let (kept, bars) = (kept as u16, architectures as u16 + 1);
     // without kept variants, the sliders up to P2P stay
     let low = rest.height.saturating_sub(if kept > 0 { bars } else { bars.max(9) }).max(2);
+    // the strip stays, and a row of sentences
+    let others = bars + if strip { STRIP } else { 0 } + 1;
     let pins = match (large, kept) {
         (true, 0) => 1,
         (true, kept) => (kept + 1).max(3),
         (false, 0) => 0,
         // in place of the sentences
         (false, kept) if is_low => kept.min(low),
-        // the strip stays, and a row of sentences
-        (false, kept) => {
-            let others = bars + if strip { STRIP } else { 0 } + 1;
-            (kept + 1).min(rest.height.saturating_sub(others).max(2))
-        }
+        (false, kept) => (kept + 1).min(rest.height.saturating_sub(others).max(2)),
     };
+    // kept variants that would take rows of sliders take the frontier's
+    let has_kept = kept > 0 && !large && !is_low && body.width >= 76;
+    let takes_sliders = rest.height <= pins + sliders as u16;
+    let is_on_right = has_kept && takes_sliders && rest.height >= others + 2;
+    let (pins, right_pins) = if is_on_right { (0, kept + 1) } else { (pins, 0) };
     let beside = rest.height.saturating_sub(pins + all) >= NOTES;
     let below = match (beside, is_low) {
         (true, _) => 0,
@@ -96,6 +108,8 @@ pub fn areas(
     let (bars, right) = cut_top(right, bars + u16::from(large));
     let (right, _) = cut_bottom(right, if is_low { right.height } else { 0 });
     let (strip, right) = cut_top(right, if strip { STRIP } else { 0 });
+    let (right, right_pins) = cut_bottom(right, right_pins);
+    let pins = if is_on_right { right_pins } else { pins };
     let (_, frontier) = if right.height > 12 { cut_top(right, 1) } else { cut_top(right, 0) };
     let (frontier, break_even) = match frontier.height {
         3..FRONTIER if !beside && below.height <= 2 => cut_top(frontier, 1),
@@ -143,22 +157,27 @@ fn areas_with(body: Rect, whatif: &WhatIf, strip: bool) -> WhatIfAreas {
         true => {
             let strips = whatif.answer.as_ref().map_or(0, |answer| answer.strips.len() as u16);
             let rows = if strip { 1 + 2 * strips } else { 0 };
-            without_frontier(body, areas, rows, (sliders as u16, kept as u16))
+            without_frontier(body, areas, rows, (architectures as u16, sliders as u16, kept as u16))
         }
         false => areas,
     }
 }
 
-/// A trace has fewer sliders and no frontier: strip and notes take the whole width below sliders and architectures.
+/// A trace has fewer sliders and no frontier: strip and notes take the whole width below sliders and architectures, whose
+/// bars are thick if rows are left.
 fn without_frontier(
     body: Rect,
     areas: WhatIfAreas,
     strip: u16,
-    (sliders, kept): (u16, u16),
+    (architectures, sliders, kept): (u16, u16, u16),
 ) -> WhatIfAreas {
-    let top = areas.bars.bottom().max(areas.sliders.y + sliders);
     let has_own_pins = body.height >= LARGE;
     let bottom = if has_own_pins { areas.pins.y } else { body.bottom() };
+    // title and terms
+    let thick = Rect { height: 2 + THICK * architectures, ..areas.bars };
+    let has_room = has_own_pins && thick.bottom() + strip + SENTENCES <= bottom;
+    let bars = if has_room && thick.width >= BARS_OF_TRACE { thick } else { areas.bars };
+    let top = bars.bottom().max(areas.sliders.y + sliders);
     let below = Rect { y: top, height: bottom.saturating_sub(top), ..body };
     let of_pins = if has_own_pins || kept == 0 { 0 } else { kept + 1 };
     if body.height < LOW || below.height < strip + of_pins + 2 {
@@ -169,7 +188,8 @@ fn without_frontier(
     let pins = if has_own_pins { areas.pins } else { pins };
     let notes = cut_top(rest, u16::from(rest.height > NOTES)).1;
     let sliders = Rect { height: sliders.min(areas.sliders.height), ..areas.sliders };
-    WhatIfAreas { sliders, strip, pins, notes, frontier: Rect::ZERO, break_even: Rect::ZERO, ..areas }
+    let (frontier, break_even) = (Rect::ZERO, Rect::ZERO);
+    WhatIfAreas { sliders, bars, strip, pins, notes, frontier, break_even, ..areas }
 }
 
 /// Rows that the window lacks for the strip; `None` if it has room.

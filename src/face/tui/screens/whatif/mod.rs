@@ -184,12 +184,11 @@ impl WhatIf {
         cx: &mut Context,
     ) {
         self.seeded.clone_from(&cx.open_trace);
-        let replaced = (self.follows_trace && self.edits() > 0).then(|| self.base_name().to_owned());
+        let replaced = (self.edits() > 0).then(|| self.base_name().to_owned());
         // other screens ask for their own selected run
-        let is_of_trace = matches!(cx.tab, Tab::Timeline | Tab::WhatIf);
+        let is_of_trace = matches!(cx.tab, Tab::Timeline | Tab::WhatIf) && cx.open_trace.is_some();
         self.start_from(selected, of_trace, cx);
-        self.follows_trace = is_of_trace && cx.open_trace.is_some();
-        if let Some(replaced) = replaced.filter(|_| self.follows_trace) {
+        if let Some(replaced) = replaced.filter(|_| is_of_trace) {
             cx.inform(format!(
                 "sliders are reset to run {}, of the open trace; before: {replaced}",
                 selected.run
@@ -382,9 +381,15 @@ impl Screen for WhatIf {
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
         self.lacks_strip_rows = layout::rows_for_strip(body, self).is_some();
-        // an open trace is what the user looks at, unless sliders of a cell were moved already
+        // an open trace is what the user looks at, unless a cell was changed or kept already
         let is_another = cx.open_trace.is_some() && self.seeded != cx.open_trace;
-        if is_another && (self.follows_trace || self.is_untouched()) {
+        if is_another && self.traced.is_none() && !self.is_pristine() {
+            if self.offered != cx.open_trace {
+                self.offered.clone_from(&cx.open_trace);
+                let (base, key) = (self.base_name(), cx.key::<Self>(Act::Base));
+                cx.inform(format!("what-if stays at {base}; {key} starts from the open trace"));
+            }
+        } else if is_another {
             self.seeded.clone_from(&cx.open_trace);
             // the next trace may not be usable, and then the cell is shown
             if let Some(trace) = self.trace().map(str::to_owned) {
@@ -437,22 +442,28 @@ impl Screen for WhatIf {
         let named = pins.map(|(at, pin)| (letter(at).to_string(), &*pin.answer));
         let all: Vec<(String, &WhatIfAnswer)> =
             std::iter::once(("now".to_owned(), &**answer)).chain(named).collect();
-        Ok(Some(Export::text(csv(&all))))
+        Ok(Some(Export::text(csv(self, &all))))
     }
 }
 
-fn csv(answers: &[(String, &WhatIfAnswer)]) -> String {
-    let before = ["variant", "architecture", "provenance"].into_iter();
-    let mut rows = Table::new(before.chain(SimulatedMetrics::NAMES).chain(["reason", "command"]));
+/// Table of these answers, each with its name and its changes of the base.
+fn csv(whatif: &WhatIf, answers: &[(String, &WhatIfAnswer)]) -> String {
+    let before = ["variant", "architecture", "provenance", "changes"].into_iter();
+    let after = ["change_pct", "reason", "command"];
+    let mut rows = Table::new(before.chain(SimulatedMetrics::NAMES).chain(after));
     for (name, answer) in answers {
+        let changes = whatif.changes(&answer.variant, &answer.profile_values);
         for row in &answer.rows {
             // the command belongs to the chosen architecture
             let chosen = answer.is_chosen(row);
             let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
-            let texts = [name, &answer.label(row), "simulated"];
+            let texts = [name, &answer.label(row), "simulated", &changes];
+            let base = whatif.base_answer.as_ref().and_then(|base| numbers::tpot(base, row));
+            let own = row.numbers.as_ref().ok().map(|own| own.tpot_ms);
+            let change_pct = own.zip(base).map(|(own, base)| 100.0 * (own / base - 1.0));
             let mut cells: Vec<Shown> = texts.map(Shown::text).into();
             cells.extend(SimulatedMetrics::NAMES.iter().map(|name| row.shown(name)));
-            cells.extend([row.reason(), command.into()]);
+            cells.extend([Shown::number(change_pct, 2), row.reason(), command.into()]);
             rows.push(cells);
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Act;
-use super::draw::{base_text, header, is_estimated, stand_in, value_text};
+use super::draw::{base_text, header, is_estimated, scaled_latency, stand_in, value_text};
 use super::layout::{NOTES, WhatIfAreas, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
@@ -106,7 +106,7 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
 fn fastest_in_words(
     whatif: &WhatIf,
     answer: &WhatIfAnswer,
-    Fastest { rows, band }: &Fastest<'_>,
+    Fastest { rows, band, has_one_band, .. }: &Fastest<'_>,
     names: &str,
     room: u16,
 ) -> Vec<String> {
@@ -141,13 +141,16 @@ fn fastest_in_words(
         gain => vec![format!("Fastest {metric}, {gain} standard: {names}")],
     };
     if ties && !is_none_faster {
-        let tied = [format!(" (tied {within})"), format!(" (±{})", band.pct())];
+        let tied = match *has_one_band {
+            true => [format!(" (tied {within})"), format!(" (±{})", band.pct())],
+            // the row below has the bands
+            false => [" (too close to call)", " (tied)"].map(str::to_owned),
+        };
         let left = room.saturating_sub(clauses[0].width() as u16);
         clauses.push(first_fitting(&tied, left).to_owned());
     }
     let own = slower_after_change(whatif, answer, rows);
     if let (Some(traced), Some(speedup)) = (&whatif.traced, first.speedup) {
-        let times = if traced.is_simulated() { "simulated" } else { "measured" };
         let before = latency(1e3 * traced.measured_ms);
         clauses.push(format!(", {ms}"));
         let ends = first.speedup_95.map(|ends| ends.map(|end| format!("{end:.2}")));
@@ -156,7 +159,7 @@ fn fastest_in_words(
         let interval = ends.map_or(String::new(), |[low, high]| format!(" [{low}, {high}]"));
         clauses.push(format!(", {speedup:.2}x{interval} the trace"));
         clauses.extend(own);
-        clauses.push(format!("; trace {times} {before}"));
+        clauses.push(format!("; trace {before} ({})", traced.provenance()));
         return clauses;
     }
     clauses.push(own.unwrap_or_else(|| format!(", {ms}")));
@@ -230,11 +233,12 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
     let fact = error.split("; ").next().and_then(|fact| fact.split(": ").next()).unwrap_or_default();
     let separator = if clauses.is_empty() { "" } else { "; " };
     clauses.push(format!("{separator}{fact}"));
-    let Fastest { rows, band } = answer.fastest();
-    let is_unmeasured = |row: &&WhatIfRow| answer.tie_band([*row]) == TieBand::UNKNOWN;
+    let Fastest { rows, band, measured_band, .. } = answer.fastest();
+    let is_unmeasured = |row: &&WhatIfRow| row.band == TieBand::UNKNOWN;
     let unmeasured = rows.iter().map(|(row, _)| *row).filter(is_unmeasured);
     let unmeasured: Vec<String> = unmeasured.map(|row| answer.label(row)).collect();
-    let is_of_measured_trace = whatif.traced.as_ref().is_some_and(|traced| !traced.is_simulated());
+    let is_of_measured_trace =
+        whatif.traced.as_ref().is_some_and(|traced| traced.provenance() != Provenance::Simulated);
     let reason = match (unmeasured.len() == rows.len(), is_of_measured_trace) {
         _ if unmeasured.is_empty() => band.reason().to_owned(),
         (true, true) => "no validated trace near this one".to_owned(),
@@ -242,7 +246,14 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
         (false, true) => format!("no validated prediction of {}", few_of(&unmeasured)),
         (false, false) => format!("no measured speedup of {}", few_of(&unmeasured)),
     };
-    let ties = format!("; leads {} are ties: {reason}", band.within());
+    let ties = match measured_band.filter(|_| !unmeasured.is_empty()) {
+        Some(measured) => {
+            let lacks = if is_of_measured_trace { "not validated" } else { "not measured" };
+            let (within, unmeasured) = (measured.within(), few_of(&unmeasured));
+            format!("; leads {within} are ties, {} for {unmeasured} ({lacks})", band.pct())
+        }
+        None => format!("; leads {} are ties: {reason}", band.within()),
+    };
     clauses.extend((!rows.is_empty()).then_some(ties));
     (clauses, is_unvalidated || whatif.measured_elsewhere.is_some())
 }
@@ -500,9 +511,11 @@ fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
         Slider::Bandwidth => about + &estimate,
         Slider::Alpha => {
             let stack = &answer.spec.stack;
-            let scaled = match (values.latency_scale, answer.spec.link.is_emulated()) {
-                (Some(1.0), _) => "as in nccl-tests".to_owned(),
-                (Some(scale), _) => format!("as in nccl-tests; stack {stack} scales it by {scale}"),
+            let scaled = match (scaled_latency(whatif), answer.spec.link.is_emulated()) {
+                (Some((scale, us)), _) => {
+                    format!("as in nccl-tests; stack {stack} scales it by {scale} to {} us", digits(us))
+                }
+                (None, _) if values.latency_scale.is_some() => "as in nccl-tests".to_owned(),
                 (None, true) => "emulated, the same with every stack".to_owned(),
                 (None, false) => "by the profile's formula, the same with every stack".to_owned(),
             };

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use super::Act;
+use super::layout::THICK;
 use super::state::{Pin, WhatIf, letter};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade;
 use crate::face::tui::widgets::table::{self, TableColumn};
 use base::text::{latency, without_middle};
-use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words};
+use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words, needs_retraining};
+
+/// Mark of architectures that a standard model must be retrained for, and its legend above their names.
+const RETRAINED: (&str, &str) = ("†", "†retrained");
 
 /// Title of the column of speedups over a trace.
 const OVER_TRACE: &str = "x trace";
@@ -80,6 +84,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         9.. => 2,
         _ => legend.len(),
     };
+    put(buf, area, area.x, area.y, RETRAINED.1, theme.style(Role::Dim));
     let mut x = first;
     for (text, role) in legend.into_iter().skip(skipped) {
         x = put(buf, area, x, area.y, text, theme.style(role));
@@ -93,8 +98,11 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let rows = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
     let most = rows.map(|n| n.tpot_ms).fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
+    // a tall table has thick bars, and a row between them
+    let architectures = answer.rows.len() as u16;
+    let pitch = (area.height.saturating_sub(2) / architectures.max(1)).clamp(1, THICK);
     for (index, row) in answer.rows.iter().enumerate() {
-        let y = area.y + 1 + index as u16;
+        let y = area.y + 1 + pitch * index as u16;
         let chosen = answer.is_chosen(row);
         let mark = if chosen { "▸" } else { " " };
         // standard with micro-batches has its own short name
@@ -102,7 +110,8 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
             true => row.architecture.to_string(),
             false => format!("micro{}", row.micro_batches),
         };
-        let name = cut(&name, 11);
+        let retrained = if needs_retraining(&row.architecture) { RETRAINED.0 } else { "" };
+        let name = format!("{}{retrained}", cut(&name, 11 - retrained.width() as u16));
         let style = if chosen { theme.style(Role::Title) } else { text };
         put(buf, area, area.x, y, &format!("{mark}{name}"), style);
         let n = match &row.numbers {
@@ -114,7 +123,9 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
             }
         };
         if columns > 0 {
-            bar(buf, (area, first, y), theme, (n, most, columns));
+            for y in y..y + (pitch - 1).max(1) {
+                bar(buf, (area, first, y), theme, (n, most, columns));
+            }
         }
         let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, row));
         let delta = delta(n.tpot_ms, base);
@@ -135,10 +146,13 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         put(buf, area, first + columns as u16, y, &words, style);
     }
     // a large window has a row for the terms
-    let below = area.y + 1 + answer.rows.len() as u16;
+    let below = area.y + 1 + pitch * architectures;
     if below < area.bottom() && least(58) {
         let terms = match whatif.traced.is_some() {
-            true => ["x trace: over the traced steps; hidden: behind compute; gap: closed"; 2],
+            true => [
+                "each column is a median of its own; hidden: behind compute; gap: closed to upper-bound",
+                "each column is a median of its own; hidden: behind compute",
+            ],
             false => [
                 "change: vs base; hidden: behind compute; gap: closed to upper-bound",
                 "hidden: comm behind compute; gap: closed to upper-bound",
@@ -168,8 +182,8 @@ fn bar(
     put(buf, area, x, y, &hatch.repeat(exposed), theme.style(Role::Exposed));
 }
 
-/// TPOT of the same architecture and micro-batches in the base.
-fn tpot(base: &WhatIfAnswer, row: &WhatIfRow) -> Option<f64> {
+/// TPOT of the same architecture and micro-batches in the base (ms).
+pub fn tpot(base: &WhatIfAnswer, row: &WhatIfRow) -> Option<f64> {
     let same = |other: &&WhatIfRow| {
         other.architecture == row.architecture && other.micro_batches == row.micro_batches
     };
@@ -217,7 +231,10 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     let number = |pin: &Pin, of: &dyn Fn(&SimulatedMetrics) -> String| {
         pin.answer.chosen().map_or_else(String::new, of)
     };
-    let step_ms = TableColumn { title: step_ms(whatif).into(), ..TableColumn::number("", 10, 0) };
+    // beside the sliders
+    let is_narrow = area.width < 60;
+    let [arch, step, to_now_width] = if is_narrow { [9, 7, 7] } else { [11, 10, 8] };
+    let step_ms = TableColumn { title: step_ms(whatif).into(), ..TableColumn::number("", step, 0) };
     let over = if of_trace { OVER_TRACE } else { OVER_STANDARD };
     // title and width, cell, and true if the steps of a trace have such a number
     let columns: [(TableColumn, KeptCell<'_>, bool); 10] = [
@@ -226,14 +243,22 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             &|at, pin| format!("{} {}", mark_of(whatif, pin), letter(at)),
             true,
         ),
-        (TableColumn::text("arch", 11, 0), &|_, pin| pin.answer.spec.architecture.to_string(), true),
+        (TableColumn::text("arch", arch, 0), &|_, pin| pin.answer.spec.architecture.to_string(), true),
         (
             step_ms,
             &|_, pin| pin.answer.chosen().map_or_else(|| "cannot run".into(), |own| digits(own.tpot_ms)),
             true,
         ),
-        (TableColumn::number(over, 10, 0), &|_, pin| number(pin, &|own| times(own.speedup)), true),
-        (TableColumn::number("vs now", 8, 0), &|_, pin| number(pin, &|own| to_now(whatif, own)), true),
+        (
+            TableColumn::number(over, 10, if is_narrow { 5 } else { 0 }),
+            &|_, pin| number(pin, &|own| times(own.speedup)),
+            true,
+        ),
+        (
+            TableColumn::number("vs now", to_now_width, 0),
+            &|_, pin| number(pin, &|own| to_now(whatif, own)),
+            true,
+        ),
         (
             TableColumn::number("vs base", 8, 3),
             &|_, pin| number(pin, &|own| to_base(whatif, pin, own)),
@@ -261,6 +286,7 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
                 let cell = format!("tp{} {}", spec.tp, spec.load_label());
                 match whatif.changes(&pin.variant, &pin.answer.profile_values) {
                     changes if changes.is_empty() => cell,
+                    changes if is_narrow => changes,
                     changes => format!("{changes}; {cell}"),
                 }
             },

@@ -27,8 +27,6 @@ pub struct WhatIf {
     pub traced: Option<Arc<TracedSteps>>,
     /// Name of its trace.
     trace: String,
-    /// True if the base is the open trace or its run; the next open trace then takes its place.
-    pub follows_trace: bool,
     /// Changes to traces that are no longer the base; they return with their trace.
     earlier: Vec<TraceChanges>,
     /// Base, its name and the variant before the sliders changed a trace.
@@ -37,6 +35,8 @@ pub struct WhatIf {
     pub seeded: Option<String>,
     /// Last open trace from which the sliders could start.
     pub usable: Option<String>,
+    /// Open trace that was offered as the next base, because the present one has changes.
+    pub offered: Option<String>,
     pub variant: WhatIfVariant,
     undo: Vec<WhatIfVariant>,
     redo: Vec<WhatIfVariant>,
@@ -187,7 +187,6 @@ impl WhatIf {
         let before = before.or_else(|| self.traced.is_none().then(own));
         self.restart(traced.base.clone(), trace.clone(), Some((traced, trace)));
         self.before_trace = before;
-        self.follows_trace = true;
         let is_back = |one: &TraceChanges| one.trace == self.trace && one.base == self.base;
         let Some(at) = self.earlier.iter().position(is_back) else { return false };
         let TraceChanges { variant, undo, redo, .. } = self.earlier.swap_remove(at);
@@ -209,6 +208,12 @@ impl WhatIf {
     /// True if no slider was moved in this session since the base was set.
     pub fn is_untouched(&self) -> bool {
         self.undo.is_empty()
+    }
+
+    /// True if the base has neither changes nor kept variants, so that an open trace may take its place.
+    pub fn is_pristine(&self) -> bool {
+        let has_kept = !self.pins.is_empty() || !self.waiting.is_empty();
+        self.is_untouched() && self.variant == self.base && !has_kept
     }
 
     /// Name of the cell that [`Self::leave_trace`] goes back to.
@@ -281,6 +286,7 @@ impl WhatIf {
             earlier,
             seeded: self.seeded.take(),
             usable: self.usable.take(),
+            offered: self.offered.take(),
             simulator: Arc::clone(&self.simulator),
             started: self.started + 1,
             list: self.list,

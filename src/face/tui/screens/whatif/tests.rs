@@ -60,6 +60,8 @@ fn the_smallest_window_keeps_strip_and_hidden_share() {
     search(&mut driver);
     let shown = driver.screen();
     assert!(shown.contains("▓ hidden ╱ exposed") && shown.contains("▸ A  ladder"), "{shown}");
+    // nor that of any slider
+    assert!(shown.contains(" serving ") && !shown.contains("more sliders"), "{shown}");
     driver.shows("no room for the frontier; t hides the strip");
     driver.shows(" break-even: ladder hides 95 % at AR");
     driver.taps("tt");
@@ -231,7 +233,7 @@ fn latency_says_what_the_stack_scales() {
         about.expect("a note on its latency").text
     };
     let on = about(&mut driver);
-    assert!(on.contains("as in nccl-tests; stack gpt-fast scales it by 1.485; "), "{on}");
+    assert!(on.contains("as in nccl-tests; stack gpt-fast scales it by 1.485 to "), "{on}");
     select(&mut driver, Slider::P2p);
     driver.taps("l");
     let off = about(&mut driver);
@@ -324,6 +326,8 @@ fn variants_are_kept_beside_each_other_and_exported() {
         "now, A and B, seven architectures each; one sequence cannot be divided: {csv}"
     );
     assert!(csv.lines().skip(1).all(|line| line.contains(",simulated,")), "{csv}");
+    assert!(csv.starts_with("variant,architecture,provenance,changes,"), "{csv}");
+    assert!(csv.contains("\nB,ladder,simulated,P2P off,"), "{csv}");
     driver.taps("PPP");
     driver.shows("no variant is kept");
 }
@@ -523,7 +527,7 @@ fn the_smallest_window_shows_the_sliders_up_to_p2p_and_the_break_even_whole() {
     for wanted in [
         "[simulated] llama-3-70b on h100_sxm, gpt-fast",
         "P2P on",
-        "▸ladder 9.58 1.35x",
+        "▸ladder† 9.58 1.35x",
         "break-even: ladder hides 95 % at AR latency <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99.",
     ] {
         assert!(shown.contains(wanted), "{wanted}: {}", driver.screen());
@@ -738,6 +742,46 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     assert_eq!(driver.state.whatif.variant, changed);
 }
 
+#[test]
+fn architectures_that_need_retraining_are_marked_in_every_window() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let driver = on(size);
+        let shown = driver.screen();
+        assert!(shown.contains("†retrained ") && shown.contains("▸ladder†"), "{shown}");
+        for own in ["standard†", "upper-bound†"] {
+            assert!(!shown.contains(own), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_latency_that_the_stack_scales_has_the_result_beside_it() {
+    let mut driver = on((120, 40));
+    let values = driver.state.whatif.profile_values().cloned().unwrap();
+    let scale = values.latency_scale.expect("gpt-fast scales it");
+    let scaled = crate::face::tui::format::digits(scale * values.alpha_us);
+    driver.shows(&format!("15.9 us x{scale}={scaled}"));
+    select(&mut driver, Slider::Alpha);
+    let said = format!("stack gpt-fast scales it by {scale} to {scaled} us");
+    assert!(notes(&driver).iter().any(|note| note.contains(&said)), "{:?}", notes(&driver));
+}
+
+#[test]
+fn an_open_trace_is_offered_and_leaves_a_changed_or_kept_cell_alone() {
+    for key in ["L", "p"] {
+        let mut driver = on((120, 40));
+        select(&mut driver, Slider::Alpha);
+        driver.taps(key);
+        let variant = driver.state.whatif.variant.clone();
+        driver.state.cx.open_trace = Some("first".to_owned());
+        let effects = driver.send(Message::Resize(120, 40));
+        driver.answer(effects);
+        driver.shows("what-if stays at the paper's 70B cell; B starts from the open trace");
+        assert!(driver.state.whatif.traced.is_none());
+        assert_eq!(driver.state.whatif.variant, variant);
+    }
+}
+
 /// Kept variants belong to the trace, and are there at the next start.
 #[test]
 fn variants_kept_for_a_trace_return_with_it_and_across_restarts() {
@@ -902,6 +946,37 @@ fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula(
 }
 
 #[test]
+fn the_time_of_a_trace_has_its_provenance() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let trace = trace::read(&path.join("traces/h100-standard-tp8-p2p-off.parquet")).unwrap();
+    let target = machine::hardware::Target::from_spec(trace.meta.spec.as_ref().unwrap()).unwrap();
+    let steps = TracedSteps::new(&trace, None, [None; 2], target, Vec::new()).unwrap();
+    let mut driver = on((200, 60));
+    let request = Request::WhatIfTraced(Arc::new(steps), "first".into(), None);
+    let effects = driver.send(Message::Request(request));
+    driver.answer(effects);
+    driver.shows("] emulated-link 17.7 ms, TP 8");
+    driver.shows("; trace 17.7 ms (emulated-link)");
+    driver.hides("measured 17.7");
+}
+
+#[test]
+fn a_large_window_has_thick_bars_of_a_trace() {
+    for (size, is_thick) in [((120, 40), false), ((200, 60), true)] {
+        let mut driver = on(size);
+        let request = Request::WhatIfTraced(traced_steps(), "first".into(), None);
+        let effects = driver.send(Message::Request(request));
+        driver.answer(effects);
+        let shown = driver.screen();
+        let rows = shown.lines().skip_while(|line| !line.contains("▸standard"));
+        let bar = rows.take(2).filter(|line| line.contains("████")).count();
+        assert_eq!(bar == 2, is_thick, "{shown}");
+        driver.shows("each column is a median of its own");
+        driver.shows("error of predictions: ");
+    }
+}
+
+#[test]
 fn a_tie_names_ladder() {
     let ties = ["parallel", "desync:2", "ladder", "sync-drop"].map(str::to_owned);
     assert_eq!(super::notes::few_of(&ties), "parallel, ladder and 2 more");
@@ -968,23 +1043,29 @@ fn a_run_of_a_machine_without_a_profile_says_so_until_the_base_changes() {
     }
 }
 
+/// The narrow table beside the sliders has fewer columns, and names the cell of an unchanged variant alone.
 #[test]
 fn a_kept_variant_names_what_was_changed() {
-    let mut driver = on((80, 24));
-    select(&mut driver, Slider::Batch);
-    driver.taps("lp");
-    driver.shows("▸ A  ladder");
-    driver.shows("batch 2; tp8 b2");
-    for title in ["TPOT ms", "x standard", "vs now", "tok/s/GPU", "settings"] {
-        let shown = driver.screen();
-        let titles = shown.lines().find(|line| line.starts_with("kept arch")).expect("a title");
-        assert!(titles.contains(title), "{title}: {shown}");
+    let all = ["TPOT ms", "x standard", "vs now", "tok/s/GPU", "settings"];
+    let narrow = ["TPOT ms", "vs now", "settings"];
+    for (size, titles, settings) in
+        [((80, 24), &narrow[..], "batch 2"), ((100, 30), &all[..], "batch 2; tp8 b2")]
+    {
+        let mut driver = on(size);
+        select(&mut driver, Slider::Batch);
+        driver.taps("lp");
+        let row = |driver: &Driver, start: &str| {
+            let shown = driver.screen();
+            shown.lines().find(|line| line.contains(start)).unwrap_or_default().to_owned()
+        };
+        assert!(row(&driver, "▸ A  ladder").contains(settings), "{}", driver.screen());
+        for title in titles {
+            assert!(row(&driver, "kept arch").contains(title), "{title}: {}", driver.screen());
+        }
+        // back at the base, the variant is a slower one
+        driver.taps("0");
+        assert!(row(&driver, "  A  ladder").contains(" +"), "{}", driver.screen());
     }
-    // back at the base, the variant is a slower one
-    driver.taps("0");
-    let shown = driver.screen();
-    let row = shown.lines().find(|line| line.starts_with("  A  ladder")).expect("a variant");
-    assert!(row.contains(" +"), "{shown}");
 }
 
 /// Link values that were not measured are marked, and changes stay in the header of every window.
