@@ -5,7 +5,8 @@
 //! [`super::rewire`], which rebuilds steps from the trace's own times. Where the importer doubts times or names, no
 //! cause is claimed from them.
 //!
-//! A single gap that is most of the idle time is named, with the host's call that fills it, such as a blocking copy.
+//! A single gap that is most of the idle time is named, with the host's call that fills it, such as a blocking copy. Where
+//! idle time leads, the operator in which the host was during the longest gap is named.
 
 mod covered;
 mod latency_bound;
@@ -696,6 +697,9 @@ pub struct LongestGap {
     pub busy_share: f64,
     /// Host call that lasts most of the gap and returns in it or soon after; null if none is recorded.
     pub host_call: Option<GapCall>,
+    /// Innermost operator, or call that returned, which lasts most of the gap.
+    #[serde(skip)]
+    operator: Option<GapCall>,
 }
 
 impl LongestGap {
@@ -719,14 +723,20 @@ impl LongestGap {
                 idle_share: gap_us / longest.idle_us,
                 busy_share: lanes.busy_us / others_us,
                 host_call: host_call(trace, longest).filter(|_| is_most),
+                operator: host_operator(trace, longest),
             };
             (gap, is_most)
         })
     }
 
+    /// Call or operator in which the host was for most of the gap.
+    pub fn host_work(&self) -> Option<&GapCall> {
+        self.host_call.as_ref().or(self.operator.as_ref())
+    }
+
     fn in_words(&self, ranks: usize, look: &str) -> String {
         let of_rank = if ranks > 1 { format!(" of rank {}", self.rank) } else { String::new() };
-        let host = match &self.host_call {
+        let host = match self.host_work() {
             Some(GapCall { name, within_us }) => {
                 format!("During it the host was in {name} for {}", latency(*within_us))
             }
@@ -742,11 +752,34 @@ impl LongestGap {
     }
 }
 
+/// Longest gap of a rank (ns).
+fn longest_gap(trace: &Trace, idle: &IdleSplit) -> (i64, i64) {
+    let start = idle.longest_at_ns.saturating_add(origin_ns(trace));
+    (start, start.saturating_add(idle.longest_ns))
+}
+
+/// Innermost operator, or call of the runtime, that lasts most of a rank's longest gap. A call that returns later did not
+/// delay the launch of the work behind the gap.
+fn host_operator(trace: &Trace, idle: &IdleSplit) -> Option<GapCall> {
+    let (start, end) = longest_gap(trace, idle);
+    let host = &trace.meta.host;
+    let within = |work: &Range| work.end_ns.min(end).saturating_sub(work.start_ns.max(start));
+    let lasting = host
+        .events
+        .iter()
+        .filter(|work| work.rank == idle.rank && within(work) as f64 >= MOST * idle.longest_ns as f64);
+    let named = lasting.filter_map(|work| {
+        let name = host.name(work)?;
+        (work.end_ns <= end || !is_host_call(name)).then_some((work, name))
+    });
+    let (work, name) = named.min_by_key(|(work, _)| work.end_ns.saturating_sub(work.start_ns))?;
+    Some(GapCall { name: name.to_owned(), within_us: within(work) as f64 / 1e3 })
+}
+
 /// Host call of the rank that lasts most of its longest gap and returns in it or soon after, as one that launched the work
 /// behind the gap itself: a call that returns later did not delay that launch.
 fn host_call(trace: &Trace, idle: &IdleSplit) -> Option<GapCall> {
-    let start = idle.longest_at_ns.saturating_add(origin_ns(trace));
-    let end = start.saturating_add(idle.longest_ns);
+    let (start, end) = longest_gap(trace, idle);
     let soon = end.saturating_add(idle.longest_ns / 10);
     let of_rank = trace.ranges.iter().filter(|range| range.rank == idle.rank && !range.on_device);
     let within = |range: &Range| range.end_ns.min(end).saturating_sub(range.start_ns.max(start));

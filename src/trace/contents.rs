@@ -1,11 +1,12 @@
 //! The trace in memory: spans, ranges, and metadata on the run.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::rules::UnsureOperation;
-use super::{OperationInfo, OperationKind, ProcessGroup, Product};
+use super::{HostWork, OperationInfo, OperationKind, ProcessGroup, Product};
 use base::error::{Error, Result};
 use plan::{Lane, Phase, Step};
 use table::{Environment, Provenance, Spec};
@@ -144,7 +145,7 @@ pub struct Range {
     pub thread: u16,
     /// Nesting depth: number of enclosing ranges on the thread.
     pub depth: u16,
-    /// Name: an index into [`TraceMeta::range_names`].
+    /// Name: an index into [`TraceMeta::range_names`]; larger in [`HostWork::events`].
     pub name: u32,
     pub start_ns: i64,
     pub end_ns: i64,
@@ -268,6 +269,9 @@ pub struct TraceMeta {
     /// Import summary; `None` for native traces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportReport>,
+    /// Operators and calls of host threads; empty for traces that were not imported from a profiler's file.
+    #[serde(skip)]
+    pub host: Arc<HostWork>,
 }
 
 impl TraceMeta {
@@ -288,6 +292,7 @@ impl TraceMeta {
             groups: Vec::new(),
             products: BTreeMap::new(),
             import: None,
+            host: Arc::default(),
         }
     }
 }

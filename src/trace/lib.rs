@@ -9,6 +9,7 @@ mod contents;
 mod demangle;
 pub mod export;
 mod file;
+mod host;
 pub mod import;
 mod kind;
 pub mod memory;
@@ -27,6 +28,7 @@ pub use contents::{
     Trace, TraceMeta, TraceStream, is_host_call,
 };
 pub use file::{TraceWriter, check, read, read_file, read_meta, write};
+pub use host::HostWork;
 pub use kind::OperationKind;
 pub use operations::{CopiedBytes, OperationInfo, operations, stage_groups};
 pub use product::{CallArguments, Product, is_product};

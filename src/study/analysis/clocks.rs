@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
 
 use super::matched::CollectiveMatching;
 use base::statistics::{median, percentile};
@@ -84,7 +85,8 @@ fn change_times(trace: &mut Trace, change: impl Fn(i64, u32) -> i64) {
             span.last_arrival_ns = change(span.last_arrival_ns, span.rank);
         }
     }
-    for range in &mut trace.ranges {
+    let host = &mut Arc::make_mut(&mut trace.meta.host).events;
+    for range in trace.ranges.iter_mut().chain(host) {
         range.start_ns = change(range.start_ns, range.rank);
         range.end_ns = change(range.end_ns, range.rank);
     }

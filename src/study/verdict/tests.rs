@@ -568,3 +568,35 @@ fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {
     let gains = as_traced.rows.iter().map(|row| row.numbers.as_ref().unwrap().speedup.unwrap());
     assert!(gains.into_iter().all(|speedup| (0.5..1.01).contains(&speedup)));
 }
+
+/// Short kernels far apart, and an operator that launches none in the longest gap.
+#[test]
+fn operators_change_no_number_and_name_the_cause_of_the_longest_gap() {
+    let profile = |operators: &[(&str, (i64, i64))]| {
+        let mut profile = Profiled::default();
+        for number in 0..20 {
+            let at = 1_000 + 100 * number + if number >= 10 { 50 } else { 0 };
+            let launch = profile.call("cudaLaunchKernel", at - 20, 5);
+            profile.kernel(GEMM, 7, (at, 30), Some(launch));
+        }
+        for (name, time) in operators {
+            profile.event("cpu_op", name, *time, "");
+        }
+        let trace = profile.trace("default");
+        let mut report =
+            serde_json::to_value(trace_report(&trace, &Selection::default())).expect("it is a tree");
+        // it counts the file's events
+        report.as_object_mut().and_then(|report| report.remove("import")).expect("an import");
+        (report, judged(&trace))
+    };
+    let (report, verdict) = profile(&[]);
+    let (same, named) = profile(&[("aten::linear", (1_935, 90)), ("aten::narrow", (1_940, 70))]);
+    assert_eq!(same, report);
+    let text = said(&named);
+    assert!(
+        text.contains("During the longest gap (120 us) the host was in aten::narrow for 70"),
+        "{text}"
+    );
+    let numbers = |verdict: Verdict| Verdict { sentences: Vec::new(), any_gap: None, ..verdict };
+    assert_eq!(numbers(named), numbers(verdict));
+}

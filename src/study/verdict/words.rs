@@ -275,6 +275,19 @@ impl Verdict {
         })
     }
 
+    /// Sentence on the operator or call in which the host was during the longest gap, with a blank before it, unless that
+    /// gap has a sentence of its own.
+    fn longest_wait(&self) -> Option<String> {
+        let gap = self.leading_gap().filter(|_| self.longest_gap.is_none())?;
+        let work = gap.host_work()?;
+        let [length, time] = [gap.gap_us, work.within_us].map(latency);
+        let of_rank = if self.ranks > 1 { format!(" of rank {}", gap.rank) } else { String::new() };
+        Some(format!(
+            " During the longest gap{of_rank} ({length}) the host was in {} for {time}.",
+            work.name
+        ))
+    }
+
     /// Sentence on the host, if the GPU waits for it often.
     fn host(&self) -> Option<String> {
         let host = self.host_share.filter(|share| *share >= LAUNCH_BOUND)?;
@@ -317,8 +330,9 @@ impl Verdict {
             )
         } else {
             format!(
-                "{idle} waits for kernel launches {waits} per rank (launch-bound). Capture a CUDA graph or launch fewer \
+                "{idle} waits for kernel launches {waits} per rank (launch-bound).{} Capture a CUDA graph or launch fewer \
                  kernels before optimizing communication.",
+                self.longest_wait().unwrap_or_default()
             )
         })
     }

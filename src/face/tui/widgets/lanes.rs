@@ -32,8 +32,8 @@ pub enum LaneStrip {
     Collapsed(Vec<ColumnActivity>, Arc<Vec<i64>>),
     /// Open rank: its rows with communication merged, and its exposed communication (ns).
     Exposed(Vec<ColumnActivity>, Arc<Vec<i64>>),
-    /// Named ranges: the range that continues from before the window, and the half-open position ranges
-    /// that start in each column.
+    /// Named ranges, or operators and calls: the one that continues from before the window, and the half-open position
+    /// ranges that start in each column.
     Ranges(Option<usize>, Vec<(usize, usize)>),
     /// Spans, and the rank's exposed communication (ns).
     Row(Vec<ColumnActivity>, Arc<Vec<i64>>),
@@ -67,7 +67,7 @@ pub fn strips(
         }
         TraceLine::Ranges(row) => {
             let row = index.range_rows.get(row);
-            let places = row.map(|row| row.columns(&index.trace.ranges, window, columns));
+            let places = row.map(|row| row.columns(index.ranges_of(row), window, columns));
             let (running, places) = places.unwrap_or_default();
             LaneStrip::Ranges(running, places)
         }

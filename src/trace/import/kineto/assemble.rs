@@ -1,13 +1,18 @@
 //! Assembles the tables of all files into one trace: ranks, streams, operations, nesting, order, and the
 //! summary of the import.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
+use indexmap::IndexSet;
 use plan::Phase;
 use rayon::prelude::*;
 
 use super::event::{EventClass, GpuCategory};
+use super::host::HostEvents;
 use super::json::last_integer;
+use super::link::bare_name;
 use super::names::{Names, OperationPairs, products};
 use super::open::Metadata;
 use super::parts::{FileRanks, FileStreams, place};
@@ -16,8 +21,8 @@ use crate::import::misplaced::LEAST_DOUBTED;
 use crate::import::rank::{Decision, RankClaim};
 use crate::import::samples::align_samples;
 use crate::{
-    Doubt, Doubted, ImportReport, LaunchSite, NO_STEP, OperationInfo, Range, Span, Trace, TraceMeta,
-    TraceStream,
+    Doubt, Doubted, HostWork, ImportReport, LaunchSite, NO_STEP, OperationInfo, Range, Span, Trace,
+    TraceMeta, TraceStream,
 };
 use base::text::{counted, planned};
 use table::Provenance;
@@ -73,7 +78,13 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     let (range_names, products) = products(range_names.texts);
 
     let mut merged = Merged::default();
+    let most_host_events = HostWork::MOST / files.len();
     for (at, file) in files.iter_mut().enumerate() {
+        // the calls of an export stand for launches, not for what the host did
+        if file.metadata.provenance.is_some() {
+            file.table.host = HostEvents::default();
+        }
+        file.table.host.keep_first(most_host_events);
         let names = (operations.maps[at].as_slice(), range_maps[at].as_slice());
         merged.add(&mut file.table, &placed[at], names, shifts[at]);
     }
@@ -94,6 +105,11 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         range_names,
         groups,
         products,
+        host: Arc::new(HostWork {
+            events: merged.host,
+            names: merged.host_names.into_iter().collect(),
+            left_out: files.iter().map(|file| file.table.host.left_out).sum(),
+        }),
         import: Some(crate::ImportReport {
             warnings: said,
             ranks_from: decision.how,
@@ -126,6 +142,9 @@ struct Merged {
     ranges: Vec<Range>,
     /// Index in `ranges` of each host range; spans refer to host ranges by their index here until [`Self::sort`].
     places: Vec<u32>,
+    /// Operators and calls of host threads; names are indices into `host_names`, plus [`HostWork::FIRST_NAME`].
+    host: Vec<Range>,
+    host_names: IndexSet<String>,
     /// Number of spans whose stream has no number.
     lost: u64,
     /// Number of events whose times do not fit.
@@ -142,7 +161,10 @@ impl Merged {
         // behind the ranges that spans refer to by index
         host.append(&mut table.long_calls);
         let device = std::mem::take(&mut table.device_ranges);
-        self.add_ranges(host, device, place, names.1, shift);
+        let work = std::mem::take(&mut table.host.kept);
+        let rows = place.rows(&host, &device, &work);
+        self.add_ranges(host, device, (place, &rows), names.1, shift);
+        self.add_host_work(&work, &table.names.texts(), (place, &rows), shift);
     }
 
     fn add_spans(
@@ -192,11 +214,10 @@ impl Merged {
         &mut self,
         host: Vec<Range>,
         device: Vec<Range>,
-        place: &FileStreams,
+        (place, rows): (&FileStreams, &HashMap<(bool, u16), u16>),
         names: &[u32],
         shift: i64,
     ) {
-        let rows = place.rows(&host, &device);
         let host = host.into_iter().map(|range| (range, false));
         for (range, on_device) in host.chain(device.into_iter().map(|range| (range, true))) {
             let rank =
@@ -212,6 +233,34 @@ impl Merged {
             let name = names[range.name as usize];
             let thread = rows[&(on_device, range.thread)];
             self.ranges.push(Range { rank, on_device, thread, depth: 0, name, start_ns, end_ns });
+        }
+    }
+
+    /// Takes the operators and calls of a file; `texts` are its names.
+    fn add_host_work(
+        &mut self,
+        work: &[Range],
+        texts: &[&[u8]],
+        (place, rows): (&FileStreams, &HashMap<(bool, u16), u16>),
+        shift: i64,
+    ) {
+        let mut numbers: Vec<Option<u32>> = vec![None; texts.len()];
+        for events in work.chunk_by(|a, b| a.thread == b.thread) {
+            let row = events[0].thread;
+            let (rank, thread) = (place.rank_of_host(row), rows[&(false, row)]);
+            for event in events {
+                let (Some(start_ns), Some(end_ns)) =
+                    (event.start_ns.checked_add(shift), event.end_ns.checked_add(shift))
+                else {
+                    continue;
+                };
+                let at = event.name as usize;
+                let name = *numbers[at].get_or_insert_with(|| {
+                    let number = self.host_names.insert_full(bare_name(texts[at])).0;
+                    HostWork::FIRST_NAME + number as u32
+                });
+                self.host.push(Range { rank, thread, name, start_ns, end_ns, ..*event });
+            }
         }
     }
 
@@ -238,6 +287,8 @@ impl Merged {
                 (span.start_ns, span.end_ns, span.stream, span.operation, span.ready_ns),
             )
         });
+        self.host.par_sort_by_key(nesting_order);
+        set_depths(&mut self.host);
         let (sorted, places) = (nest(&mut self.ranges), &self.places);
         self.spans.par_iter_mut().for_each(|span| {
             if let Some(place) = places.get(span.launched.range as usize) {
@@ -331,18 +382,26 @@ fn clock(files: &[ReadFile], shifts: &[i64]) -> String {
     "the profiler's, one per file, assumed to agree".into()
 }
 
+/// Order of ranges in which those around others come first.
+fn nesting_order(range: &Range) -> (u32, u16, i64, Reverse<i64>, u32) {
+    (range.rank, range.thread, range.start_ns, Reverse(range.end_ns), range.name)
+}
+
 /// Sorts ranges and computes their nesting depth. Returns the new index of each range.
 fn nest(ranges: &mut [Range]) -> Vec<u32> {
-    let order = |(_, range): &(u32, Range)| {
-        (range.rank, range.thread, range.start_ns, std::cmp::Reverse(range.end_ns), range.name)
-    };
     let mut numbered: Vec<(u32, Range)> = (0..).zip(ranges.iter().copied()).collect();
-    numbered.par_sort_by_key(order);
+    numbered.par_sort_by_key(|(_, range)| nesting_order(range));
     let mut sorted = vec![0; ranges.len()];
     for ((range, (before, moved)), at) in ranges.iter_mut().zip(numbered).zip(0..) {
         *range = moved;
         sorted[before as usize] = at;
     }
+    set_depths(ranges);
+    sorted
+}
+
+/// Computes the nesting depth of sorted ranges.
+fn set_depths(ranges: &mut [Range]) {
     let mut open: Vec<i64> = Vec::new();
     let mut row = None;
     for range in ranges {
@@ -355,7 +414,6 @@ fn nest(ranges: &mut [Range]) -> Vec<u32> {
         range.depth = u16::try_from(open.len()).unwrap_or(u16::MAX);
         open.push(range.end_ns);
     }
-    sorted
 }
 
 pub(super) fn report(files: &[ReadFile]) -> ImportReport {

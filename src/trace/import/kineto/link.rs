@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::assemble::stream_key;
 use super::event::GpuCategory;
+use super::host::HostEvents;
 use super::json::unescape;
 use super::names::{Calls, KINDS};
 use super::parts::CorrelationGroups;
@@ -30,6 +31,7 @@ pub(super) fn link(table: &mut EventTable, groups: &CorrelationGroups) -> (usize
     let launches = plausible_launches(table, groups);
     let launch_of = leave_out_misplaced(table, &launches, groups);
     let processes = processes(table);
+    table.host = HostEvents::new(&table.operators, &launches);
     let steps = StepFinder::new(table, &processes, groups, &launches);
     let calls = Calls::from_table(table);
     let sites = SiteFinder::new(table, &processes);
@@ -409,7 +411,8 @@ fn place_of(
     if key.1 == -1 { NO_LAUNCH } else { launch_before(sorted, key, start_ns, key_of, near) }
 }
 
-fn bare_name(text: &[u8]) -> String {
+/// Name without the arguments behind it.
+pub(super) fn bare_name(text: &[u8]) -> String {
     unescape(text.split(|byte| *byte == PART).next().unwrap_or_default()).0
 }
 

@@ -15,6 +15,7 @@ mod assemble;
 mod blocks;
 mod event;
 mod halves;
+mod host;
 mod jax;
 mod json;
 mod kernel;

@@ -338,16 +338,33 @@ impl FileStreams {
     }
 
     /// Rows for ranges, numbered from 0 within each rank: host threads in order of their first range,
-    /// then streams. Keyed by (is on a device, number in the file).
-    pub(super) fn rows(&self, host: &[Range], device: &[Range]) -> HashMap<(bool, u16), u16> {
+    /// then streams, then host threads with `work` only, so that it does not change the numbers of others. Keyed by
+    /// (is on a device, number in the file).
+    pub(super) fn rows(
+        &self,
+        host: &[Range],
+        device: &[Range],
+        work: &[Range],
+    ) -> HashMap<(bool, u16), u16> {
         let mut first: BTreeMap<(bool, u16), i64> = BTreeMap::new();
         let host = host.iter().map(|range| (false, range));
         for (on_device, range) in host.chain(device.iter().map(|range| (true, range))) {
             let start = first.entry((on_device, range.thread)).or_insert(range.start_ns);
             *start = range.start_ns.min(*start);
         }
+        let mut bare: BTreeMap<u16, i64> = BTreeMap::new();
+        for events in work.chunk_by(|a, b| a.thread == b.thread) {
+            let thread = events[0].thread;
+            if !first.contains_key(&(false, thread)) {
+                let start = bare.entry(thread).or_insert(events[0].start_ns);
+                *start = events.iter().map(|event| event.start_ns).fold(*start, i64::min);
+            }
+        }
         let mut order: Vec<_> = first.into_iter().map(|(row, start)| (row.0, start, row.1)).collect();
         order.sort_unstable();
+        let mut bare: Vec<_> = bare.into_iter().map(|(thread, start)| (false, start, thread)).collect();
+        bare.sort_unstable();
+        order.append(&mut bare);
         let mut counts: HashMap<u32, u16> = HashMap::new();
         let number = |(on_device, _, row): (bool, i64, u16)| {
             let rank = if on_device { self.rank_of(row) } else { self.rank_of_host(row) };

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::event::{EventArguments, EventClass, GpuCategory, TraceEvent, times};
+use super::host::HostEvents;
 use super::jax::{self, Uncategorised};
 use super::json::{Cursor, JsonError, last_integer, unescape};
 use super::names::{self, CollectiveArguments, Interner};
@@ -127,6 +128,8 @@ pub(super) struct EventTable {
     pub(super) device_ranges: Vec<Range>,
     /// Host calls of at least [`LONG_CALL`], whether or not they launched anything. They annotate nothing.
     pub(super) long_calls: Vec<Range>,
+    /// Operators and calls that the trace keeps, once linked.
+    pub(super) host: HostEvents,
     pub(super) categories: Vec<Category>,
     pub(super) uncategorised: Uncategorised,
     /// Begin and end events (ph B, E) until [`Self::join_halves`]: offset in the file, and JSON.

@@ -468,8 +468,12 @@ fn label(pane: &Pane, line: TraceLine) -> String {
             match (pane.nested_ranges(line), row.depth) {
                 (Some((_, true)), _) => format!("  ▾ thread {}", row.thread),
                 (Some((rows, false)), _) => format!("  ▸ thread {} +{rows}", row.thread),
+                (None, 0) if row.is_host_work => format!("  thread {} ops", row.thread),
                 (None, 0) => format!("  thread {}", row.thread),
-                (None, depth) => format!("  {:>d$}range", "", d = usize::from(depth.min(6))),
+                (None, depth) => {
+                    let what = if row.is_host_work { "op" } else { "range" };
+                    format!("  {:>d$}{what}", "", d = usize::from(depth.min(6)))
+                }
             }
         }
         TraceLine::Row(row) => lane_label(index, row),

@@ -11,7 +11,7 @@ use crate::face::tui::widgets::wrap::elided_clauses;
 use base::text::fitting_name;
 use plan::{Lane, Quantity};
 use study::analysis::LaneTotal;
-use trace::{CollectiveInfo, OperationKind, Span};
+use trace::{CollectiveInfo, OperationKind, Span, is_host_call};
 
 /// Title and lines for a frame of this width; wrapping happens when drawing. A name too long for the
 /// title becomes the last line.
@@ -297,11 +297,23 @@ fn range(view: &TimelineView, pane: &Pane, row: usize) -> (String, Vec<String>) 
         return ("no range".into(), Vec::new());
     };
     let title = pane.index.range_name(range).to_string();
-    let place = format!("range on rank {}, thread {}, depth {}", range.rank, range.thread, range.depth);
+    let host = &pane.index.trace.meta.host;
+    let what = match pane.index.range_rows[row].is_host_work {
+        true if is_host_call(&title) => "call",
+        true => "operator",
+        false => "range",
+    };
+    let place = format!("{what} on rank {}, thread {}, depth {}", range.rank, range.thread, range.depth);
     let mut lines = vec![place, interval(view, (range.start_ns, range.end_ns))];
     if let Some((rows, is_open)) = pane.nested_ranges(TraceLine::Ranges(row)) {
         let shows = if is_open { "hides" } else { "shows" };
-        lines.push(format!("Enter {shows} {} of ranges", counted(rows, "more row")));
+        let of = if host.events.is_empty() { "ranges" } else { "ranges, operators and calls" };
+        lines.push(format!("Enter {shows} {} of {of}", counted(rows, "more row")));
+    }
+    if host.left_out > 0 {
+        let kept = host.events.len();
+        let all = kept as u64 + host.left_out;
+        lines.push(format!("operators and calls: the first {kept} of {all}, the rest is not shown"));
     }
     (title, lines)
 }

@@ -28,8 +28,8 @@ use crate::face::tui::update::{Effect, Message};
 use crate::face::tui::widgets::ticks;
 use plan::Phase;
 use table::{Backend, P2p, Spec};
-use trace::Trace;
 use trace::overlap::Selection;
+use trace::{HostWork, Trace};
 
 fn with(traces: Vec<TraceIndex>, (columns, rows): (u16, u16)) -> Driver {
     let mut driver = Driver::full(columns, rows);

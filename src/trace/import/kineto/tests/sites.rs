@@ -3,7 +3,7 @@
 use super::*;
 use crate::export::{ExportedRanks, chrome};
 use crate::import::input::InputFile;
-use crate::{LaunchSite, NO_STEP, is_host_call};
+use crate::{HostWork, LaunchSite, NO_STEP, is_host_call};
 
 fn host(category: &str, name: &str, tid: u32, (ts, dur): (u32, u32)) -> String {
     format!(
@@ -211,4 +211,40 @@ fn ranges_keep_their_work_however_files_are_put_together() {
     let expected =
         [(0, 1300, "early 0"), (0, 1900, "later 0"), (1, 1300, "early 1"), (1, 1900, "later 1")];
     assert_eq!(found, expected.map(|(rank, start, name)| (rank, start, name.to_owned())));
+}
+
+#[test]
+fn operators_and_calls_are_kept_beside_the_ranges_and_change_nothing_else() {
+    let of = |list: &[String]| read(&events(&list.iter().map(String::as_str).collect::<Vec<_>>()));
+    let list = [
+        host("user_annotation", "ProfilerStep#4", 1, (1000, 200)),
+        call("cudaLaunchKernel", 1, (1150, 5), 1),
+        gpu(1300, 1),
+    ];
+    let operators = [
+        host("cpu_op", "aten::copy_", 2, (1005, 3)),
+        host("cpu_op", "aten::narrow", 1, (1020, 30)),
+        host("cpu_op", "aten::linear", 1, (1010, 60)),
+    ];
+    let (bare, trace) = (of(&list), of(&[&list[..], &operators[..]].concat()));
+    assert_accounted(&trace);
+    assert_eq!((&trace.spans, &trace.ranges), (&bare.spans, &bare.ranges));
+    assert_eq!(trace.meta.range_names, bare.meta.range_names);
+    let work = &trace.meta.host;
+    let found: Vec<_> = (work.events.iter())
+        .map(|event| (event.thread, event.depth, event.start_ns / 1000, work.name(event)))
+        .collect();
+    let expected = [
+        (0, 0, 1010, Some("aten::linear")),
+        (0, 1, 1020, Some("aten::narrow")),
+        (0, 0, 1150, Some("cudaLaunchKernel")),
+        (1, 0, 1005, Some("aten::copy_")),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!((work.left_out, work.name(&trace.ranges[0])), (0, None));
+    // the calls of an export stand for launches
+    let mut file = Vec::new();
+    chrome(&trace, ExportedRanks::All, &mut file).unwrap();
+    let exported = import_bytes("t.json", &file, small()).unwrap();
+    assert_eq!(*exported.meta.host, HostWork::default());
 }

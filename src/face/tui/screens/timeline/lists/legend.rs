@@ -95,7 +95,7 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
     ("═", Role::Key, "what is selected"),
     ("[ ] ┃", Role::Key, "the window, in the overview of the whole trace"),
     ("0", Role::Comm, "on the critical path: the rank that it is on"),
-    ("├ ╫ ╷", Role::Dim, "a CPU range; several; one without its name"),
+    ("├ ╫ ╷", Role::Dim, "a CPU range or operator; several; one unnamed"),
 ];
 
 /// Mark of a legend: modules have distinct full cells in themes without colours for them.

@@ -153,7 +153,11 @@ impl TraceIndex {
                 (rank, (rows, exposed), last)
             })
             .collect();
-        let range_rows = range_rows(&trace.ranges);
+        let zero = steps.values().map(|(from, _)| *from).min();
+        let end = steps.values().map(|(_, to)| *to).max();
+        let from = trace.ranges.iter().map(|r| r.start_ns).chain(zero).min().unwrap_or(0);
+        let to = trace.ranges.iter().map(|r| r.end_ns).chain(end).max().unwrap_or(1);
+        let range_rows = range_rows(&trace, (from, to));
         let mut rows = Vec::new();
         let ranks = built
             .into_iter()
@@ -166,10 +170,6 @@ impl TraceIndex {
                 RankRows { rank, label, rows: first..rows.len(), ranges, exposed, last, same_as: None }
             })
             .collect();
-        let zero = steps.values().map(|(from, _)| *from).min();
-        let end = steps.values().map(|(_, to)| *to).max();
-        let from = trace.ranges.iter().map(|r| r.start_ns).chain(zero).min().unwrap_or(0);
-        let to = trace.ranges.iter().map(|r| r.end_ns).chain(end).max().unwrap_or(1);
         let mut steps: Vec<StepRange> = steps
             .into_iter()
             .filter(|(key, _)| key.step != NO_STEP)
@@ -266,13 +266,20 @@ fn label(sub: usize, streams: &[TraceStream]) -> String {
     }
 }
 
-fn range_rows(ranges: &[Range]) -> Vec<ThreadRanges> {
-    let mut rows: BTreeMap<(u32, u16, u16), Vec<u32>> = BTreeMap::new();
-    for (i, range) in ranges.iter().enumerate() {
-        rows.entry((range.rank, range.thread, range.depth)).or_default().push(i as u32);
-    }
+/// Rows of named ranges, and below those of a thread its operators and calls. No window shows the latter outside of the
+/// bounds, which are those of spans and ranges.
+fn range_rows(trace: &Trace, (from, to): (i64, i64)) -> Vec<ThreadRanges> {
+    let (ranges, host) = (&trace.ranges[..], &trace.meta.host.events[..]);
+    let mut rows: BTreeMap<(u32, u16, bool, u16), Vec<u32>> = BTreeMap::new();
+    let mut add = |is_host_work: bool, i: usize, range: &Range| {
+        let key = (range.rank, range.thread, is_host_work, range.depth);
+        rows.entry(key).or_default().push(i as u32);
+    };
+    ranges.iter().enumerate().for_each(|(i, range)| add(false, i, range));
+    let seen = host.iter().enumerate().filter(|(_, work)| work.end_ns > from && work.start_ns < to);
+    seen.for_each(|(i, work)| add(true, i, work));
     rows.into_iter()
-        .map(|((rank, thread, depth), order)| ThreadRanges::new(rank, thread, depth, order, ranges))
+        .map(|(key, order)| ThreadRanges::new(key, order, if key.2 { host } else { ranges }))
         .collect()
 }
 

@@ -325,7 +325,7 @@ impl TimelineView {
             } else {
                 String::new()
             };
-            let host = gap.host_call.map_or_else(String::new, |call| {
+            let host = gap.host_work().map_or_else(String::new, |call| {
                 format!("; during it the host was in {} for {}", call.name, latency(call.within_us))
             });
             return Ok(Some(format!("longest gap{on}: {}{host}", latency(gap.gap_us))));

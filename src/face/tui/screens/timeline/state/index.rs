@@ -31,7 +31,7 @@ pub struct RankRows {
     pub label: String,
     /// Its streams or lanes, as a range of [`TraceIndex::rows`].
     pub rows: std::ops::Range<usize>,
-    /// Its named ranges, as a range of [`TraceIndex::range_rows`].
+    /// Its named ranges and host work, as a range of [`TraceIndex::range_rows`].
     pub ranges: std::ops::Range<usize>,
     /// Time of exposed communication.
     pub exposed: Coverage,
@@ -73,7 +73,7 @@ pub struct TraceIndex {
     /// Ranks in ascending order.
     pub ranks: Vec<RankRows>,
     pub rows: Vec<SpanRow>,
-    /// Named ranges by rank, thread and depth.
+    /// Named ranges by rank, thread and depth; below those of a thread its operators and calls.
     pub range_rows: Vec<ThreadRanges>,
     pub steps: Vec<StepRange>,
     /// Steps of a serving engine with prefill and decode in one batch; their phase is prefill.
@@ -94,7 +94,7 @@ pub struct TraceIndex {
 pub enum TraceLine {
     /// Exposed communication of a rank, merged with all its rows while it is collapsed.
     Rank(usize),
-    /// Named ranges of one thread and depth, as an index into the range rows.
+    /// Named ranges, or operators and calls, of one thread and depth, as an index into the range rows.
     Ranges(usize),
     /// Spans, as an index into the rows.
     Row(usize),
@@ -222,11 +222,20 @@ impl TraceIndex {
     }
 
     pub fn range(&self, row: usize, place: usize) -> Option<&Range> {
-        self.trace.ranges.get(self.range_rows.get(row)?.range(place)?)
+        let row = self.range_rows.get(row)?;
+        self.ranges_of(row).get(row.range(place)?)
     }
 
+    /// Ranges, or operators and calls, that the indices of a row refer to.
+    pub fn ranges_of(&self, row: &ThreadRanges) -> &[Range] {
+        if row.is_host_work { &self.trace.meta.host.events } else { &self.trace.ranges }
+    }
+
+    /// Name of a range, operator or call.
     pub fn range_name(&self, range: &Range) -> &str {
-        self.trace.meta.range_names.get(range.name as usize).map_or("?", String::as_str)
+        let meta = &self.trace.meta;
+        let named = meta.range_names.get(range.name as usize).map(String::as_str);
+        named.or_else(|| meta.host.name(range)).unwrap_or("?")
     }
 
     pub fn name(&self, span: &Span) -> &str {
@@ -434,7 +443,7 @@ impl TraceIndex {
                 nearer(next, time, |place| exposed.get(place).copied())
             }),
             TraceLine::Ranges(row) => {
-                self.range_rows.get(row).map_or(0, |r| r.nearest(&self.trace.ranges, time))
+                self.range_rows.get(row).map_or(0, |r| r.nearest(self.ranges_of(r), time))
             }
             TraceLine::Row(row) => self.rows.get(row).map_or(0, |r| r.nearest(self.spans(), time)),
         }

@@ -350,6 +350,8 @@ pub struct ThreadRanges {
     pub rank: u32,
     /// Thread number within the rank.
     pub thread: u16,
+    /// True for operators and calls: indices are those of [`trace::HostWork::events`].
+    pub is_host_work: bool,
     /// Nesting depth; 0 is outermost.
     pub depth: u16,
     /// Indices into the trace's ranges, by start.
@@ -357,11 +359,15 @@ pub struct ThreadRanges {
 }
 
 impl ThreadRanges {
-    /// Creates a row of ranges, given as indices into `all` in any order.
-    pub fn new(rank: u32, thread: u16, depth: u16, mut order: Vec<u32>, all: &[Range]) -> Self {
+    /// Creates a row of ranges, or of host work, given as indices into `all` in any order.
+    pub fn new(
+        (rank, thread, is_host_work, depth): (u32, u16, bool, u16),
+        mut order: Vec<u32>,
+        all: &[Range],
+    ) -> Self {
         order.sort_by_key(|i| all[*i as usize].start_ns);
         order.shrink_to_fit();
-        Self { rank, thread, depth, order }
+        Self { rank, thread, is_host_work, depth, order }
     }
 
     pub fn len(&self) -> usize {

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::index::{TraceIndex, TraceLine};
 use super::view::{TimelineView, TraceSearch};
+use trace::HostWork;
 
 #[derive(Clone, Debug)]
 pub struct NameQuery(Vec<String>);
@@ -36,7 +37,7 @@ pub struct Matches {
 type Key = (i64, usize, usize);
 
 impl Matches {
-    /// Finds spans and ranges whose names contain all words of the query, ignoring case.
+    /// Finds spans, ranges, operators and calls whose names contain all words of the query, ignoring case.
     pub fn new(index: &TraceIndex, query: &str) -> Self {
         let words = NameQuery::new(query);
         if words.0.is_empty() {
@@ -45,7 +46,9 @@ impl Matches {
         let fits = |name: &str| words.are_in(name);
         let trace = &index.trace;
         let operations: Vec<bool> = trace.operations.iter().map(|o| fits(&o.name)).collect();
-        let names: Vec<bool> = trace.meta.range_names.iter().map(|name| fits(name)).collect();
+        let fitting = |names: &[String]| names.iter().map(|name| fits(name)).collect::<Vec<bool>>();
+        let [names, of_host] =
+            [&trace.meta.range_names, &trace.meta.host.names].map(|names| fitting(names));
         let known = |list: &[bool], i: u32| list.get(i as usize).copied().unwrap_or(false);
         let nothing = !operations.contains(&true);
         let matching = |line: TraceLine| {
@@ -53,9 +56,12 @@ impl Matches {
                 TraceLine::Row(row) => {
                     index.span(row, *place).is_some_and(|span| known(&operations, span.operation))
                 }
-                TraceLine::Ranges(row) => {
-                    index.range(row, *place).is_some_and(|range| known(&names, range.name))
-                }
+                TraceLine::Ranges(row) => index.range(row, *place).is_some_and(|range| {
+                    match range.name.checked_sub(HostWork::FIRST_NAME) {
+                        Some(name) => known(&of_host, name),
+                        None => known(&names, range.name),
+                    }
+                }),
                 TraceLine::Rank(_) => false,
             };
             let len = match line {

@@ -204,3 +204,50 @@ fn a_long_name_of_a_stream_takes_the_room_of_its_indentation() {
     }
     with(vec![TraceIndex::new("streams".into(), trace)], (120, 40)).shows(" s567 compute");
 }
+
+/// Two operators in the first step of rank 0, of which a profile had five.
+fn with_operators() -> TraceIndex {
+    let mut trace = imported().trace;
+    let event = |depth, name, start_ns, end_ns| trace::Range {
+        rank: 0,
+        on_device: false,
+        thread: 0,
+        depth,
+        name: HostWork::FIRST_NAME + name,
+        start_ns,
+        end_ns,
+    };
+    let host = HostWork {
+        events: vec![event(0, 0, 1_000_000, 1_040_000), event(1, 1, 1_005_000, 1_030_000)],
+        names: vec!["aten::linear".into(), "aten::narrow".into()],
+        left_out: 3,
+    };
+    trace.meta.host = Arc::new(host);
+    TraceIndex::new("eager".into(), trace)
+}
+
+#[test]
+fn operators_unfold_below_the_ranges_of_their_thread() {
+    let mut driver = with(vec![with_operators()], (120, 40));
+    driver.hides("thread 0 ops");
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Down);
+    driver.shows("▸ thread 0 +3");
+    driver.shows("3 more rows of ranges, operators and calls");
+    driver.tap(KeyCode::Enter);
+    driver.shows("▾ thread 0");
+    driver.shows("├aten::linear");
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Down);
+    driver.shows("operator on rank 0, thread 0, depth 0");
+    driver.shows("the first 2 of 5");
+}
+
+#[test]
+fn a_search_finds_operators_and_unfolds_them() {
+    let mut driver = with(vec![with_operators()], (120, 40));
+    driver.taps("/narrow");
+    driver.tap(KeyCode::Enter);
+    driver.shows("▾ thread 0");
+    driver.shows("operator on rank 0, thread 0, depth 1");
+}
