@@ -6,7 +6,9 @@ use ratatui::text::Line;
 
 use super::{SHORT_NAME, count, note, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::timeline::state::panel::{OperationColumn, OperationsPanel};
+use crate::face::tui::screens::timeline::state::panel::{
+    OperationColumn, OperationsPanel, ResolvedScope,
+};
 use crate::face::tui::screens::timeline::state::{TimelineView, TraceIndex};
 use crate::face::tui::screens::timeline::{Act, Timeline};
 use crate::face::tui::widgets::lanes::module_role;
@@ -215,15 +217,18 @@ fn load(table: &OperationsPanel) -> Option<String> {
     experts.in_words().map(|words| format!("experts: {words}"))
 }
 
-/// Draws the operations of the step under the cursor, without a selection.
+/// Draws the operations of the step under the cursor, or of the window if that shows less, without a selected row.
 pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &TimelineView, cx: &Context) {
     if area.height == 0 {
         return;
     }
-    let table = &view.docked;
+    let table = view.docked_table();
     let key = cx.key::<Timeline>(Act::Operations);
-    let (trace, part) = (which(view), table.scope.part(view).label(&view.pane().index));
-    let title = format!("operations of {trace}{part}{} ({key}: all)", per_rank(view));
+    let part =
+        table.counted.as_ref().map_or_else(|| table.scope.part(view), |counted| counted.part.clone());
+    let of = if matches!(part, ResolvedScope::Window(_)) { "in" } else { "of" };
+    let (trace, part) = (which(view), part.label(&view.pane().index));
+    let title = format!("operations {of} {trace}{part}{} ({key}: all)", per_rank(view));
     let inner = frame(buf, area, &title, cx.theme);
     operation_table(buf, inner, view, table, cx.theme);
 }

@@ -132,6 +132,8 @@ pub struct TimelineView {
     pub alignment: StepAlignment,
     /// Operations of the step under the cursor, shown while no list is open.
     pub docked: OperationsPanel,
+    /// Operations of the window, shown instead while it shows less than the step.
+    pub zoomed: OperationsPanel,
     /// Comparison of the wanted steps, or of the previous ones while a new one is computed.
     pub differences: Option<Arc<OperationDifferences>>,
     /// Place in the steps at which two traces are aligned.
@@ -165,6 +167,7 @@ impl TimelineView {
             left: None,
             alignment: StepAlignment::default(),
             docked: OperationsPanel { scope: OperationScope::Step, ..OperationsPanel::default() },
+            zoomed: OperationsPanel { scope: OperationScope::Window, ..OperationsPanel::default() },
             differences: None,
             anchor: Anchor::Start,
             counterpart: None,
@@ -196,6 +199,16 @@ impl TimelineView {
             )
         };
         self.panel.as_ref().is_none_or(is_left)
+    }
+
+    /// True if the window shows less than the step under the cursor.
+    pub fn is_zoomed(&self) -> bool {
+        self.zoomed.scope.of_view(self).is_some()
+    }
+
+    /// Docked table of operations: of the window if that shows less than the step, else of the step.
+    pub fn docked_table(&self) -> &OperationsPanel {
+        if self.is_zoomed() && self.zoomed.counted.is_some() { &self.zoomed } else { &self.docked }
     }
 
     /// Table of operations, if it is open.
@@ -586,7 +599,8 @@ impl TimelineView {
             }
         }
         // numbers of spans have changed
-        (self.docked.counted, self.differences, self.left) = (None, None, None);
+        (self.docked.counted, self.zoomed.counted) = (None, None);
+        (self.differences, self.left) = (None, None);
         self.forget_counterpart();
         self.trail.clear();
         self.panel = self.panel.take().filter(|panel| matches!(panel, TimelinePanel::Legend(_, None)));

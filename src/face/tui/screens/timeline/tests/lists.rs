@@ -362,6 +362,24 @@ fn the_list_of_exposed_communication_leaves_the_operations_and_the_lanes() {
 }
 
 #[test]
+fn the_docked_operations_are_of_the_window_while_it_shows_less_than_the_step() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    driver.shows("operations of step 0 per rank (O: all)");
+    driver.taps("++");
+    let window = view(&driver).window;
+    driver.shows(&format!("operations in the window ({}) per rank (O: all)", ns(window.width())));
+    let index = &view(&driver).pane().index;
+    let since = |time: i64| Some(time - index.zero);
+    let selection =
+        Selection { from_ns: since(window.from), to_ns: since(window.to), ..Selection::default() };
+    let all = study::analysis::operation_table(&index.trace, &selection, |_| true);
+    let shown = &view(&driver).docked_table().counted.as_ref().expect("it is counted").table;
+    assert_eq!((&shown.rows, &shown.longest), (&all.rows, &all.longest));
+    driver.taps("--");
+    driver.shows("operations of step 0 per rank (O: all)");
+}
+
+#[test]
 fn a_window_of_24_rows_shows_the_top_operations_where_it_would_be_empty() {
     let mut driver = with(vec![simulated(|_| {})], (80, 24));
     driver.shows("operations of step 0 per rank (O: all)");
