@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::align::{Anchor, CounterpartQuery};
 use super::index::{TraceIndex, TraceLine};
+use super::levels::TimelineLevel;
 use super::pane::Pane;
 use super::panel::{OperationScope, OperationsPanel, Stretches, TimelinePanel};
 use super::select::Selected;
@@ -126,6 +127,8 @@ pub struct TimelineView {
     /// Recorded places to return to, latest last.
     pub(super) trail: Vec<CursorPosition>,
     pub panel: Option<TimelinePanel>,
+    /// Levels that are open, in the order in which they were opened.
+    pub levels: Vec<TimelineLevel>,
     /// Exposed communication that was left by going to a call; opened again, it goes on to the next call.
     pub left: Option<Stretches>,
     /// Steps of the upper trace with their partners in the lower one.
@@ -164,6 +167,7 @@ impl TimelineView {
             unpaired: None,
             trail: Vec::new(),
             panel: None,
+            levels: Vec::new(),
             left: None,
             alignment: StepAlignment::default(),
             docked: OperationsPanel { scope: OperationScope::Step, ..OperationsPanel::default() },
@@ -547,11 +551,12 @@ impl TimelineView {
         }
     }
 
-    /// Called after every change: extends the selection, realigns steps, and fits the list below the
+    /// Called after every change: extends the selection, realigns steps, notes open levels, and fits the list below the
     /// lanes to its `rows` visible rows.
     pub fn settle(&mut self, rows: usize) {
         self.extend_to_cursor();
         self.follow_steps();
+        self.note_levels();
         if let Some(panel) = &mut self.panel {
             let len = panel.rows(self.differences.as_deref());
             panel.list().fit(len, rows);
