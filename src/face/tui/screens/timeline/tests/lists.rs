@@ -309,6 +309,39 @@ fn the_longest_gap_is_shown_in_the_middle_with_its_length() {
     let (shown, middle) = (view(&driver).window, from + 100_500);
     assert!(shown.from < from && from + 201_000 < shown.to, "{shown:?}");
     assert!((shown.middle() - middle).abs() * 10 < shown.width(), "{shown:?}: {middle}");
+    let selected = view(&driver).selected.expect("the gap").window;
+    assert!((selected.width() - 201_000).abs() < 1_000, "{selected:?}");
+    driver.shows("idle between ");
+    let behind = view(&driver).span().expect("on an operation");
+    assert!((behind.start_ns - selected.to).abs() < 1_000, "the cursor is on the work behind the gap");
+}
+
+#[test]
+fn a_selected_gap_says_which_launch_ended_it_and_what_the_host_did() {
+    let mut trace = imported().whole().into_owned();
+    // launched by the thread of the steps
+    let first = trace.ranges.iter().position(|range| range.rank == 0).expect("a range");
+    trace.spans.iter_mut().for_each(|span| span.launched.range = first as u32);
+    let mut view = TimelineView::new(Arc::new(TraceIndex::new("a gap".into(), trace)));
+    let index = Arc::clone(&view.pane().index);
+    let next = index.computes_after(0, 1_081_000).expect("the next step");
+    let (line, place) = index.find(next).expect("it is on a lane");
+    view.panes[0].go_to(line, place);
+    view.select_times(1_080_000, 1_100_000);
+    let lines = super::super::stretch::gap(&view);
+    let gemm = "void cutlass::gemm_kernel<>(int)";
+    assert_eq!(
+        lines,
+        [
+            format!("idle between ncclDevKernel_AllReduce_Sum_bf16_RING_LL and {gemm}"),
+            format!(
+                "{gemm} was launched 16.0 us into the gap, 4.00 us before it started: the GPU waited for the host"
+            ),
+            "meanwhile its thread was in ProfilerStep#0 for 10.0 us".to_owned(),
+        ]
+    );
+    view.select_times(1_070_000, 1_100_000);
+    assert!(super::super::stretch::gap(&view).is_empty(), "not idle");
 }
 
 #[test]
