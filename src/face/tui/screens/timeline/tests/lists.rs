@@ -345,6 +345,24 @@ fn a_selected_gap_says_which_launch_ended_it_and_what_the_host_did() {
 }
 
 #[test]
+fn a_row_whose_longest_call_is_far_over_its_mean_names_the_step_of_it() {
+    let mut trace = imported().whole().into_owned();
+    let is_late = |span: &&mut trace::Span| span.step == 2 && span.lane == plan::Lane::Comm;
+    for span in trace.spans.iter_mut().filter(is_late) {
+        // the first collective of the step is hidden, and stays so
+        span.end_ns += if span.end_ns - span.start_ns > 20_000 { 500_000 } else { 0 };
+    }
+    let mut driver = with(vec![TraceIndex::new("a slow call".into(), trace)], (120, 40));
+    driver.taps("O");
+    driver.shows(", max in step 2");
+    // a table of that step says so itself
+    driver.taps("]]O");
+    driver.hides(", max in step 2");
+    driver.taps("E");
+    driver.shows("525 us, step 2, 5x mean");
+}
+
+#[test]
 fn exposed_communication_is_sorted_by_any_column() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("E");
