@@ -120,12 +120,13 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
         let needed = needed.max(column.title.width() as u16);
         column.width = column.width.min(needed);
     }
-    if let [others @ .., collective, _] = &mut columns[..]
+    if let [others @ .., collective, waits] = &mut columns[..]
         && width >= 100
     {
         let others: u16 = others.iter().map(|column| column.width + 1).sum();
         let free = width.saturating_sub(others + 1);
-        let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME)).min(free / 2);
+        let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME));
+        let waiting = waiting.max(waits.title.width() as u16).min(free / 2);
         let full = has_both_phases(shown);
         let name = widest(shown, |family| format!(" {}", full_or_brief(full, family, LONGEST_NAME)));
         collective.width = name.max(collective.title.width() as u16).min(free - waiting);
@@ -187,7 +188,7 @@ fn longest_over_mean(
     width: u16,
 ) -> String {
     let (text, mean_us) = (longest(family, with_places(index, width)), per_call_us(shown, family));
-    let first = family.longest.first().filter(|_| width >= 100);
+    let first = family.longest.first().filter(|_| width >= 110);
     match first.filter(|(span, us)| outlier_step(index, *span, *us, mean_us).is_some()) {
         Some((_, us)) => format!("{text}, {:.0}x mean", us / mean_us),
         None => text,
@@ -219,9 +220,10 @@ const STRETCH_COLUMNS: [(TableColumn, Option<StretchColumn>); 9] = [
     (TableColumn::number("exposed", 9, 0), Some(StretchColumn::Exposed)),
     (TableColumn::number("share", 7, 0), None),
     (TableColumn::number("per call", 9, 0), Some(StretchColumn::PerCall)),
-    (TableColumn::number("max exp.", 36, 0), Some(StretchColumn::Longest)),
+    (TableColumn::number("max exp.", 30, 0), Some(StretchColumn::Longest)),
     (TableColumn::text(" collective", 9, 0), Some(StretchColumn::Collective)),
-    (TableColumn::text("holds up", 8, 0), None),
+    // of several, the most frequent one
+    (TableColumn::text("mostly holds up", 15, 0), None),
     (TableColumn::number("wait/call", 9, 0), None),
     (TableColumn::number("transfer/call", 13, 0), None),
 ];

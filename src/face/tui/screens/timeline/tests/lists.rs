@@ -376,6 +376,8 @@ fn exposed_communication_is_sorted_by_any_column() {
     driver.shows("s: sort; ");
     // not the duration of a call, which the operations have as `max`
     driver.shows(" max exp. ");
+    // one call of a row may hold up another operation, which its details name
+    driver.shows(" mostly holds up");
     driver.taps("S");
     driver.shows("calls▾");
     driver.taps("S");
