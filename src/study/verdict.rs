@@ -49,6 +49,9 @@ const HARDLY: f64 = 0.1;
 /// Minimum share of the GPUs' work for a doubtful kernel to be named.
 const DOUBTFUL: f64 = 0.02;
 
+/// Minimum number of recorded Python calls for the verdict to say that they slow the host.
+const MANY_PYTHON_CALLS: u64 = 1_000;
+
 /// Name of the limit that no remedy exceeds.
 const LIMIT: &str = "no communication at all";
 
@@ -204,6 +207,9 @@ pub struct Verdict {
     /// True for a run of our own, whose host launches nothing by itself: only an engine's host time is recorded.
     #[serde(skip)]
     is_own: bool,
+    /// Python calls that the profiler recorded, which slows the host.
+    #[serde(skip)]
+    python_calls: u64,
     /// True if the importer doubts the times of launches.
     #[serde(skip)]
     doubts_launches: bool,
@@ -345,6 +351,7 @@ pub fn verdict(
         },
         idle_share: share(all.idle_us),
         is_own: !is_imported,
+        python_calls: import.map_or(0, ImportReport::python_calls),
         doubts_launches: doubts(Doubted::Launches),
         idle_parts: [
             host_share,

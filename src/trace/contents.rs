@@ -226,6 +226,14 @@ pub struct Doubt {
 }
 
 impl ImportReport {
+    /// Reason in [`Self::ignored`] for the calls of a Kineto trace recorded with Python stacks.
+    pub(crate) const PYTHON_STACK: &str = "category python_function: Python's stack";
+
+    /// Number of recorded Python calls. Recording them slows the host.
+    pub fn python_calls(&self) -> u64 {
+        self.ignored.get(Self::PYTHON_STACK).copied().unwrap_or(0)
+    }
+
     pub fn doubts(&self, about: Doubted) -> bool {
         self.doubts.iter().any(|doubt| doubt.about == about)
     }

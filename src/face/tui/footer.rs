@@ -94,7 +94,14 @@ fn screen_hints(area: Rect, state: &State) -> Vec<FooterHint> {
     let global_width: u16 = global.iter().map(|hint| hint.width() + 2).sum();
     // the gap behind the last hint is worth a column where they are few
     let limit = (area.right() + u16::from(is_narrow)).saturating_sub(global_width);
-    let mut all = laid_out(area.x + 1, own.into_iter().filter_map(hint));
+    let words = |words: HintWords| if is_narrow { words.short } else { words.whole };
+    let close = state.screen(state.cx.tab).status(&state.cx).closes.map(|hint| FooterHint {
+        x: 0,
+        label: state.cx.keys.label(Action::Close),
+        words: words(hint),
+        click: FooterClick::Act(Action::Close),
+    });
+    let mut all = laid_out(area.x + 1, close.into_iter().chain(own.into_iter().filter_map(hint)));
     let fits = |hint: &FooterHint| hint.x + hint.width() + 2 <= limit;
     all.truncate(all.iter().take_while(|hint| fits(hint)).count());
     all.extend(laid_out(limit, global));

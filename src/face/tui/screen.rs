@@ -221,6 +221,8 @@ pub enum News {
 pub struct ScreenStatus {
     /// Hints of an input line that currently takes all keys.
     pub hints: Option<Hints>,
+    /// What Escape closes on the screen, the first hint of the footer.
+    pub closes: Option<HintWords>,
     /// Text at the right end of the tab row, on every screen.
     pub badge: Option<String>,
     /// Confirmation question while there are unsaved edits.

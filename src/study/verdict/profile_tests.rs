@@ -234,6 +234,19 @@ fn overlap_and_rewire_count_the_same_waits_and_exposed_communication() -> Result
     Ok(())
 }
 
+#[test]
+fn recorded_python_calls_are_named_beside_the_wait_for_the_host_that_they_lengthen() {
+    let mut profile = steps(LaunchMethod::Calls, NCCL, (30, 40));
+    let without = said(&profile.judged());
+    assert!(without.contains("(launch-bound)") && !without.contains("Python"), "{without}");
+    for call in 0..1_000 {
+        profile.event("python_function", "forward", (10_000 + call, 1), "");
+    }
+    let with = said(&profile.judged());
+    let (_, after) = with.split_once("(launch-bound)").expect("the wait");
+    assert!(after.contains("Recorded with Python stacks (1000 calls), which slows the host"), "{with}");
+}
+
 /// Only ladder runs kernels beside all-reduces.
 #[test]
 fn an_error_names_contention_only_where_it_changes_the_times() -> Result<()> {

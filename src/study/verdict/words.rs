@@ -1,8 +1,8 @@
 //! Words of a verdict: a headline, and sentences.
 
 use super::{
-    CAVEAT, Cause, CollectiveVerdict, FUSED, LAUNCH_BOUND, LIMIT, LongestGap, NAMED, NOT_PREDICTED,
-    Remedy, StageIdle, Verdict,
+    CAVEAT, Cause, CollectiveVerdict, FUSED, LAUNCH_BOUND, LIMIT, LongestGap, MANY_PYTHON_CALLS, NAMED,
+    NOT_PREDICTED, Remedy, StageIdle, Verdict,
 };
 use crate::analysis::TimePart;
 use base::text::{capitalized, counted, fitting_name, latency};
@@ -302,7 +302,7 @@ impl Verdict {
             true => format!("The GPU is idle {} of the time; it", percent(self.idle_share)),
             false => "The GPU".to_owned(),
         };
-        Some(if self.is_own {
+        let sentence = if self.is_own {
             format!(
                 "{idle} waits for the host {waits} per rank. First reduce the host's work between steps (scheduling, \
                  sampling, input copies).",
@@ -334,6 +334,14 @@ impl Verdict {
                  kernels before optimizing communication.",
                 self.longest_wait().unwrap_or_default()
             )
+        };
+        Some(match self.python_calls {
+            MANY_PYTHON_CALLS.. => format!(
+                "{sentence} Recorded with Python stacks ({} calls), which slows the host: record without with_stack \
+                 before trusting this wait or the gain of CUDA graphs.",
+                self.python_calls
+            ),
+            _ => sentence,
         })
     }
 

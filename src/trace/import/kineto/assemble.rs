@@ -450,7 +450,7 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
         for category in &table.categories {
             let name = String::from_utf8_lossy(&category.name);
             let what = match &*name {
-                "python_function" => "category python_function: Python's stack".into(),
+                "python_function" => ImportReport::PYTHON_STACK.into(),
                 "overhead" => "category overhead: the profiler's own".into(),
                 "Trace" => "category Trace: the profiler's own".into(),
                 name => format!("category {name}"),

@@ -32,6 +32,8 @@ pub const STRETCHES: &str = "stretches";
 
 const DOCKED: &str = "docked";
 
+const ZOOMED: &str = "zoomed";
+
 const OF_A_PANE: [&str; 8] =
     ["overview", "numbers", "path", "overlap", "search", "totals", "kernel", "verdict"];
 
@@ -40,7 +42,7 @@ pub fn forget(cx: &mut Context) {
     for slot in OF_A_PANE {
         (0..2).for_each(|pane| cx.forget::<Timeline>((slot, pane)));
     }
-    for slot in ["differences", OPERATIONS, STRETCHES, DOCKED] {
+    for slot in ["differences", OPERATIONS, STRETCHES, DOCKED, ZOOMED] {
         cx.forget::<Timeline>(slot);
     }
 }
@@ -172,6 +174,12 @@ fn count(view: &TimelineView, cx: &mut Context) {
         count_part(view, cx, DOCKED, view.docked.scope, ResolvedScope::operations, |view, counted| {
             view.docked.set(counted);
             view.docked.list.selected = usize::MAX;
+        });
+    }
+    if view.shows_docked() && view.is_zoomed() {
+        count_part(view, cx, ZOOMED, view.zoomed.scope, ResolvedScope::operations, |view, counted| {
+            view.zoomed.set(counted);
+            view.zoomed.list.selected = usize::MAX;
         });
     }
     let hits = OperationScope::Hits.part(view);

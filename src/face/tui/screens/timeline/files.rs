@@ -357,7 +357,7 @@ fn list_command(view: &TimelineView) -> Option<Vec<String>> {
         ResolvedScope::Step(StepKey { phase, .. }) | ResolvedScope::Phase(phase) => {
             vec!["--phase".into(), phase.as_str().into()]
         }
-        ResolvedScope::Stretch(window) => {
+        ResolvedScope::Stretch(window) | ResolvedScope::Window(window) => {
             let time = |ns: i64| format!("{}ns", ns.saturating_sub(pane.index.zero).max(0));
             vec!["--from".into(), time(window.from), "--to".into(), time(window.to)]
         }

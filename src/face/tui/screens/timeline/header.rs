@@ -49,7 +49,7 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &TimelineView, loading: Option
     } else {
         let verdict = pane.verdict.as_ref().map_or("", |verdict| verdict.headline.as_str());
         let [whole, own, _, all] = hidden(view, view.focus);
-        fitting_header(verdict, &[whole, own, all], beside, room)
+        fitting_header((scope(view), verdict), &[whole, own, all], beside, room)
     };
     let styles = [theme.style(Role::Title), text, dim];
     let pieces = pieces.iter().map(String::as_str).zip(styles);
@@ -59,18 +59,28 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &TimelineView, loading: Option
 }
 
 /// Headline, hidden share and window for a line of this width: drops the window, then details of the share, then
-/// abbreviates the headline and drops its later parts. The exposed share outlasts the hidden one.
-fn fitting_header(headline: &str, shares: &[String; 3], window: &str, room: usize) -> [String; 3] {
+/// abbreviates the headline and drops its later parts. The exposed share outlasts the hidden one. The headline begins with
+/// its scope beside the share of a step, which the first two shares name.
+fn fitting_header(
+    (scope, headline): (&str, &str),
+    shares: &[String; 3],
+    window: &str,
+    room: usize,
+) -> [String; 3] {
     let parts: Vec<&str> = headline.split(", ").filter(|part| !part.is_empty()).collect();
     let least = parts.len().min(1);
     // such a headline says so itself
     let unsaid = [(); 3].map(|()| String::new());
-    let shares = if parts.contains(&"no communication") { &unsaid } else { shares };
+    let (scope, shares) =
+        if parts.contains(&"no communication") { ("", &unsaid) } else { (scope, shares) };
     let brief = |count: usize| parts[..count].join(", ").replace(" communication", " comm");
-    let mut lines = vec![[parts.join(", "), shares[0].clone(), window.to_owned()]];
+    let scoped = |count: usize| format!("{scope}{}", parts[..count].join(", "));
+    let mut lines = vec![[scoped(parts.len()), shares[0].clone(), window.to_owned()]];
     for count in (least..=parts.len()).rev() {
-        let headline = || parts[..count].join(", ");
-        lines.extend(shares.iter().map(|share| [headline(), share.clone(), String::new()]));
+        let headlines = [scoped(count), scoped(count), parts[..count].join(", ")];
+        lines.extend(
+            headlines.into_iter().zip(shares).map(|(line, share)| [line, share.clone(), String::new()]),
+        );
         lines.push([brief(count), shares[2].clone(), String::new()]);
         if parts[..count].last().is_some_and(|part| part.contains("exposed")) {
             lines.push([brief(count), String::new(), String::new()]);
@@ -110,6 +120,22 @@ fn first_fitting_line(lines: Vec<[String; 3]>, gap: &str, room: usize) -> [Strin
     let width = |parts: &[String; 3]| parts.iter().map(|part| part.width()).sum::<usize>();
     let fits = lines.iter().position(|line| width(line) <= room);
     lines.swap_remove(fits.unwrap_or(lines.len() - 1))
+}
+
+/// Steps that the verdict covers, if the header also has the share of one step: `decode: `. Empty if the headline names
+/// them itself.
+fn scope(view: &TimelineView) -> &'static str {
+    let pane = view.pane();
+    let names_itself = pane
+        .verdict
+        .as_ref()
+        .is_none_or(|verdict| verdict.undecided || verdict.only_prefill().is_some());
+    match (view.step_looked_at(view.focus), pane.index.default_phase) {
+        _ if names_itself || pane.index.steps.len() < 2 => "",
+        (None, _) => "",
+        (Some(_), Some(_)) => "decode: ",
+        (Some(_), None) => "all steps: ",
+    }
 }
 
 /// Hidden share of the communication of the step looked at and of all steps, `76.1 % of communication hidden in step 3,
@@ -278,8 +304,12 @@ mod tests {
         let hidden = "0.0 % of communication hidden in step 0";
         let shares =
             [format!("{hidden}, 0.0 % in decode"), hidden.into(), "0.0 % of comm hidden".into()];
-        let shown = |headline: &str, room: usize| fitting_header(headline, &shares, "", room).concat();
+        let shown = |headline: &str, room: usize| {
+            fitting_header(("decode: ", headline), &shares, "", room).concat()
+        };
         let headline = "9.6 % idle, 4.2 % exposed communication, both transfer and waiting";
+        let own = format!("decode: {headline}; {hidden}");
+        assert_eq!(shown(headline, own.len()), own, "beside a step, the headline names its steps");
         assert_eq!(shown(headline, 58), "9.6 % idle, 4.2 % exposed comm; 0.0 % of comm hidden");
         assert_eq!(shown(headline, 40), "9.6 % idle, 4.2 % exposed comm");
         assert_eq!(shown("one rank, no communication", 80), "one rank, no communication", "once");

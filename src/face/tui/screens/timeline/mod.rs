@@ -30,6 +30,7 @@ use crate::face::tui::widgets::field::FilterKeyEffect;
 pub use lists::{LEGEND_MARKS, in_theme};
 pub use state::Timeline;
 use state::TimelineView;
+use state::levels::TimelineLevel;
 use state::panel::TimelinePanel;
 use study::analysis::NameRow;
 
@@ -183,7 +184,8 @@ impl Screen for Timeline {
             Some(TimelinePanel::Legend(..)) if !view.search.line.typing => Some(LEGEND),
             _ => view.search.line.typing.then_some(SEARCH),
         });
-        ScreenStatus { hints, ..ScreenStatus::default() }
+        let level = self.view.as_ref().and_then(|view| view.levels.last());
+        ScreenStatus { hints, closes: level.map(|level| level.hint()), ..ScreenStatus::default() }
     }
 
     fn finds(&self, _cx: &Context) -> Vec<Find> {
@@ -317,18 +319,22 @@ fn pasted(view: &mut TimelineView, text: &str, cx: &mut Context) -> bool {
     typing
 }
 
-/// Closes the list below the lanes (a legend leaves the list that it covers), else ends the search, else clears the
-/// selection.
+/// Closes what was opened last. A table first drops its filter; a legend leaves the list that it covers.
 fn close(view: &mut TimelineView, cx: &mut Context) {
-    if let Some(operations) = view.operations()
-        && operations.filter.drop_text()
-    {
-        operations.arrange();
-    } else if let Some(closed) = view.panel.take() {
-        view.panel = closed.covered();
-    } else if view.search.line.value().is_empty() {
-        view.unselect();
-    } else {
-        ask::end_search(view, cx);
+    let Some(level) = view.levels.last().copied() else { return };
+    match level {
+        TimelineLevel::Lower => view.remove(),
+        TimelineLevel::Path => view.lit = false,
+        TimelineLevel::Search => ask::end_search(view, cx),
+        TimelineLevel::Selection => view.unselect(),
+        TimelineLevel::Panel => {
+            if let Some(operations) = view.operations()
+                && operations.filter.drop_text()
+            {
+                operations.arrange();
+            } else {
+                view.panel = view.panel.take().and_then(TimelinePanel::covered);
+            }
+        }
     }
 }

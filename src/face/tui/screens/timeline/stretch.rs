@@ -1,7 +1,7 @@
 //! Numbers of the selected interval, beside the description of the item under the cursor.
 
 use super::info::{bounds, draw_lines, exact};
-use super::lists::plus;
+use super::lists::{SHORT_NAME, brief, plus};
 use super::state::measure::MeasuredInterval;
 use super::state::window::TimeWindow;
 use super::state::{Pane, TimelineView};
@@ -11,9 +11,48 @@ use base::text::latency;
 /// Lines of numbers, wrapped when drawn; empty until computed.
 pub fn content(view: &TimelineView) -> Vec<String> {
     match view.panes.len() {
-        1 => view.measured(0).map_or(Vec::new(), |(measured, _)| one(&view.panes[0], measured)),
+        1 => view.measured(0).map_or(Vec::new(), |(measured, _)| {
+            let mut lines = gap(view);
+            lines.extend(one(&view.panes[0], measured));
+            lines
+        }),
         _ => two(view),
     }
+}
+
+/// Work around a selection in which the cursor's rank is idle, the launch of the work behind it, and what the host did;
+/// empty for other selections.
+pub fn gap(view: &TimelineView) -> Vec<String> {
+    let (pane, index) = (view.pane(), &view.pane().index);
+    let Some((selected, line)) = view.selected.zip(pane.current()) else { return Vec::new() };
+    let (gap, rank) = (pane.window(selected.window), index.rank_of(line));
+    let Some((before, after)) = index.around_gap(rank, gap) else { return Vec::new() };
+    let [before, after] = [before, after].map(|at| &index.trace.spans[at]);
+    let name = |span| brief(index.name(span), SHORT_NAME);
+    let mut lines = vec![format!("idle between {} and {}", name(before), name(after))];
+    // ready times of own traces are those of the operands
+    if index.trace.meta.import.is_some() && after.is_launch_known() {
+        let launched = after.ready_ns;
+        lines.push(match launched > gap.from {
+            true => format!(
+                "{} was launched {} into the gap, {} before it started: the GPU waited for the host",
+                name(after),
+                ns(launched.saturating_sub(gap.from)),
+                ns(after.start_ns.saturating_sub(launched))
+            ),
+            false => format!(
+                "{} was launched {} before the gap: the host was in time",
+                name(after),
+                ns(gap.from.saturating_sub(launched))
+            ),
+        });
+    }
+    let launch = index.trace.ranges.get(after.launched.range as usize);
+    let during = launch.and_then(|range| index.range_during(rank, range.thread, gap));
+    lines.extend(during.map(|(range, filled)| {
+        format!("meanwhile its thread was in {} for {}", index.range_name(range), ns(filled))
+    }));
+    lines
 }
 
 pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {

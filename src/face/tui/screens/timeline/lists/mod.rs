@@ -12,10 +12,12 @@ pub use self::legend::{LEGEND_MARKS, in_theme, short_legend};
 pub use self::operations::{distinct_names, draw_docked};
 pub use self::verdict::verdict_lines;
 use super::header::names;
-use super::state::TimelineView;
 use super::state::panel::{ResolvedScope, TimelinePanel};
+use super::state::{TimelineView, TraceIndex};
 use crate::face::tui::prelude::*;
 use base::text::fitting_name;
+use trace::NO_STEP;
+use trace::overlap::StepKey;
 
 /// Rows of the list, without frame, header, and whatever is below a table.
 pub fn rows(area: Rect, view: &TimelineView) -> Rect {
@@ -103,6 +105,17 @@ pub fn plus(us: f64, written: fn(f64) -> String) -> String {
 /// Share of the time between first start and last end, in percent.
 fn share_of(us: f64, time_us: f64) -> String {
     if time_us > 0.0 { format!("{:.1}", 100.0 * us / time_us) } else { String::new() }
+}
+
+/// Longest over mean time from which a row names the step of its longest execution, often the first call.
+const OUTLIER: f64 = 4.0;
+
+/// Step of a span (an index) whose time is far over the mean of its row (both us): `step 0`. `None` for other spans, and in
+/// a trace of one step.
+fn outlier_step(index: &TraceIndex, span: usize, us: f64, mean_us: f64) -> Option<String> {
+    let key = index.trace.spans.get(span).map(StepKey::from_span)?;
+    let is_named = key.step != NO_STEP && index.steps.len() > 1;
+    (is_named && mean_us > 0.0 && us > OUTLIER * mean_us).then(|| index.step_label(key))
 }
 
 /// Mean of a count; whole numbers without decimals.

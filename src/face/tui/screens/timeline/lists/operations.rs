@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 
 use ratatui::text::Line;
 
-use super::{SHORT_NAME, count, note, part_label, share_of, time_of, which};
+use super::{SHORT_NAME, count, note, outlier_step, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
-use crate::face::tui::screens::timeline::state::panel::{OperationColumn, OperationsPanel};
+use crate::face::tui::screens::timeline::state::panel::{
+    OperationColumn, OperationsPanel, ResolvedScope, ScopedTable,
+};
 use crate::face::tui::screens::timeline::state::{TimelineView, TraceIndex};
 use crate::face::tui::screens::timeline::{Act, Timeline};
 use crate::face::tui::widgets::lanes::module_role;
 use crate::face::tui::widgets::shade::{self, Shares, StyledGlyph};
 use crate::face::tui::widgets::table::{self, TableColumn, TableRows};
 use base::text::fitting_name;
-use study::analysis::{NameRow, totals_of};
+use study::analysis::{NameRow, OperationTable, totals_of};
 
 /// Rows below the table: the lane totals, and the full name of the selected operation if requested.
 pub fn beneath(table: &OperationsPanel, rows: Rect) -> u16 {
@@ -110,13 +112,27 @@ fn operation_table(
                 let (mark, role) = mark(row, index, counted.table.longest.get(at).copied());
                 return table::cell((mark.to_owned(), theme.style(role)));
             }
-            _ => names.get_or_insert_with(|| {
-                distinct_names(rows, &table.suffixes, visible().collect(), width)
-            })[at]
-                .clone(),
+            _ => {
+                let names = names.get_or_insert_with(|| {
+                    distinct_names(rows, &table.suffixes, visible().collect(), width)
+                });
+                match outlier(counted, at, index) {
+                    Some(place) => cut(&names[at], width.saturating_sub(place.width() as u16)) + &place,
+                    None => names[at].clone(),
+                }
+            }
         };
         Line::from(text)
     });
+}
+
+/// Remark on a row (an index) whose longest execution is far over the mean: `, max in step 0`. A table of one step needs
+/// none.
+fn outlier(counted: &ScopedTable<OperationTable>, at: usize, index: &TraceIndex) -> Option<String> {
+    let (row, span) = (counted.table.rows.get(at)?, *counted.table.longest.get(at)?);
+    let is_step = matches!(counted.part, ResolvedScope::Step(_));
+    let step = outlier_step(index, span, row.max_us, row.mean_us?).filter(|_| !is_step)?;
+    Some(format!(", max in {step}"))
 }
 
 /// Shortened names of the rows with these indices, in this many columns; those of other rows are empty. Where two are equal,
@@ -215,15 +231,18 @@ fn load(table: &OperationsPanel) -> Option<String> {
     experts.in_words().map(|words| format!("experts: {words}"))
 }
 
-/// Draws the operations of the step under the cursor, without a selection.
+/// Draws the operations of the step under the cursor, or of the window if that shows less, without a selected row.
 pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &TimelineView, cx: &Context) {
     if area.height == 0 {
         return;
     }
-    let table = &view.docked;
+    let table = view.docked_table();
     let key = cx.key::<Timeline>(Act::Operations);
-    let (trace, part) = (which(view), table.scope.part(view).label(&view.pane().index));
-    let title = format!("operations of {trace}{part}{} ({key}: all)", per_rank(view));
+    let part =
+        table.counted.as_ref().map_or_else(|| table.scope.part(view), |counted| counted.part.clone());
+    let of = if matches!(part, ResolvedScope::Window(_)) { "in" } else { "of" };
+    let (trace, part) = (which(view), part.label(&view.pane().index));
+    let title = format!("operations {of} {trace}{part}{} ({key}: all)", per_rank(view));
     let inner = frame(buf, area, &title, cx.theme);
     operation_table(buf, inner, view, table, cx.theme);
 }

@@ -2,7 +2,7 @@
 
 use ratatui::text::Line;
 
-use super::{brief, count, nanoseconds, note, part_label, share_of, time_of, which};
+use super::{brief, count, nanoseconds, note, outlier_step, part_label, share_of, time_of, which};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::align::two_times;
 use crate::face::tui::screens::timeline::state::panel::{StretchColumn, Stretches};
@@ -42,7 +42,6 @@ pub fn draw_stretches(
         table.map_or((0.0, 1.0), |table| (table.total_us, table.ranks.max(1) as f64));
     let rows = TableRows::new(&shown.list, shown.order.len());
     let full = has_both_phases(shown);
-    let place_of = with_places(index, inner.width);
     table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
         let Some(family) = shown.family(row) else { return Line::default() };
         Line::from(match picked[column] {
@@ -50,8 +49,8 @@ pub fn draw_stretches(
             1 => time_of(family.total_us),
             2 if total_us > 0.0 => format!("{:.1} %", 100.0 * family.total_us / total_us),
             2 => String::new(),
-            3 => time_of(family.total_us * ranks / family.calls.max(1) as f64),
-            4 => longest(family, place_of),
+            3 => time_of(per_call_us(shown, family)),
+            4 => longest_over_mean(shown, family, index, inner.width),
             // a gap after the number before it
             5 => format!(" {}", full_or_brief(full, family, usize::from(width).saturating_sub(1))),
             6 => brief(waited(family), width.into()),
@@ -117,16 +116,17 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
     let mut columns: Vec<TableColumn> = picked.iter().map(sorted).collect();
     // the names get what the number leaves
     for (column, _) in columns.iter_mut().zip(picked).filter(|(_, at)| **at == 4) {
-        let place_of = with_places(index, width);
-        let needed = widest(shown, |family| longest(family, place_of)).max(column.title.width() as u16);
+        let needed = widest(shown, |family| longest_over_mean(shown, family, index, width));
+        let needed = needed.max(column.title.width() as u16);
         column.width = column.width.min(needed);
     }
-    if let [others @ .., collective, _] = &mut columns[..]
+    if let [others @ .., collective, waits] = &mut columns[..]
         && width >= 100
     {
         let others: u16 = others.iter().map(|column| column.width + 1).sum();
         let free = width.saturating_sub(others + 1);
-        let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME)).min(free / 2);
+        let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME));
+        let waiting = waiting.max(waits.title.width() as u16).min(free / 2);
         let full = has_both_phases(shown);
         let name = widest(shown, |family| format!(" {}", full_or_brief(full, family, LONGEST_NAME)));
         collective.width = name.max(collective.title.width() as u16).min(free - waiting);
@@ -179,6 +179,28 @@ fn longest(family: &StretchFamily, place_of: Option<&TraceIndex>) -> String {
     place_of.map_or_else(|| time_of(stretch.1), |index| stretch_place(index, *stretch))
 }
 
+/// Longest exposed time of a call of a row with its place, and how often it is the mean if that is far from it, as far as a
+/// table of this width has room.
+fn longest_over_mean(
+    shown: &Stretches,
+    family: &StretchFamily,
+    index: &TraceIndex,
+    width: u16,
+) -> String {
+    let (text, mean_us) = (longest(family, with_places(index, width)), per_call_us(shown, family));
+    let first = family.longest.first().filter(|_| width >= 110);
+    match first.filter(|(span, us)| outlier_step(index, *span, *us, mean_us).is_some()) {
+        Some((_, us)) => format!("{text}, {:.0}x mean", us / mean_us),
+        None => text,
+    }
+}
+
+/// Mean exposed time of a call of a row, hidden calls included (us).
+fn per_call_us(shown: &Stretches, family: &StretchFamily) -> f64 {
+    let ranks = shown.counted.as_ref().map_or(1, |counted| counted.table.ranks.max(1));
+    family.total_us * ranks as f64 / family.calls.max(1) as f64
+}
+
 /// Exposed time of a call (us) with its layer and step: `61.6 us, L79 step 0`.
 fn stretch_place(index: &TraceIndex, (at, us): (usize, f64)) -> String {
     let span = index.trace.spans.get(at);
@@ -198,9 +220,10 @@ const STRETCH_COLUMNS: [(TableColumn, Option<StretchColumn>); 9] = [
     (TableColumn::number("exposed", 9, 0), Some(StretchColumn::Exposed)),
     (TableColumn::number("share", 7, 0), None),
     (TableColumn::number("per call", 9, 0), Some(StretchColumn::PerCall)),
-    (TableColumn::number("max exp.", 22, 0), Some(StretchColumn::Longest)),
+    (TableColumn::number("max exp.", 30, 0), Some(StretchColumn::Longest)),
     (TableColumn::text(" collective", 9, 0), Some(StretchColumn::Collective)),
-    (TableColumn::text("holds up", 8, 0), None),
+    // of several, the most frequent one
+    (TableColumn::text("mostly holds up", 15, 0), None),
     (TableColumn::number("wait/call", 9, 0), None),
     (TableColumn::number("transfer/call", 13, 0), None),
 ];

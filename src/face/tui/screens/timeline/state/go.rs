@@ -296,7 +296,7 @@ impl TimelineView {
     }
 
     /// Goes to the cause that the verdict names first: the longest gap if idle time leads, else the longest exposed
-    /// communication of a typical step. Returns a description of the gap, which has no details of its own.
+    /// communication of a typical step. Selects the gap, with the cursor on the work behind it, and returns its description.
     pub fn go_to_cause(&mut self) -> Result<Option<String>, String> {
         let at = self.judged();
         let pane = &self.panes[at];
@@ -305,20 +305,23 @@ impl TimelineView {
             let ns = |us: f64| (us * 1e3).round() as i64;
             let from = pane.index.zero.saturating_add(ns(gap.at_us)).saturating_sub(pane.origin);
             let (length, rank) = (ns(gap.gap_us), gap.rank);
-            let rows = pane.index.ranks.iter().find(|own| own.rank == rank).map(|own| own.rows.clone());
+            let to = from.saturating_add(length);
+            let own = pane.index.ranks.iter().position(|own| own.rank == rank);
+            let own_gap = pane.window(TimeWindow::new(from, to));
+            let around = own.and_then(|own| pane.index.around_gap(own, own_gap));
+            let behind = around.and_then(|(_, after)| pane.index.find(after));
             self.remember();
             self.focus = at;
             self.as_one_move(|view| {
-                if let Some(row) = rows.into_iter().flatten().next() {
-                    view.pane_mut().go_to(TraceLine::Row(row), 0);
+                if let Some((line, place)) = behind {
+                    view.pane_mut().go_to(line, place);
                 }
-                view.pane_mut().point_at(from);
                 view.follow();
+                view.select_times(from, to);
                 // center the gap, with the work before and after it
                 let half = (length / 2).max(1);
                 view.time = from.saturating_add(half);
-                let to = from.saturating_add(length).saturating_add(half);
-                view.set(TimeWindow::new(from.saturating_sub(half), to));
+                view.set(TimeWindow::new(from.saturating_sub(half), to.saturating_add(half)));
             });
             let on = if self.pane().index.rank_count() > 1 {
                 format!(" on rank {rank}")

@@ -490,6 +490,36 @@ impl TraceIndex {
         best
     }
 
+    /// Span indices of the last work of a rank (by rank index) before an interval and of its first work after it; `None` if
+    /// the rank works in the interval, or on one side of it never.
+    pub fn around_gap(&self, rank: usize, gap: TimeWindow) -> Option<(usize, usize)> {
+        let rows = self.rows.get(self.ranks.get(rank)?.rows.clone())?.iter();
+        let near = rows.flat_map(|row| {
+            let next = row.from(self.spans(), gap.from);
+            (next.saturating_sub(1)..(next + 2).min(row.len())).filter_map(|place| row.span(place))
+        });
+        let near: Vec<usize> = near.collect();
+        let time = |at: &usize| (self.trace.spans[*at].start_ns, self.trace.spans[*at].end_ns);
+        if near.iter().map(time).any(|(start, end)| start < gap.to && gap.from < end) {
+            return None;
+        }
+        let before = near.iter().filter(|at| time(at).1 <= gap.from).max_by_key(|at| time(at).1)?;
+        let after = near.iter().filter(|at| gap.to <= time(at).0).min_by_key(|at| time(at).0)?;
+        Some((*before, *after))
+    }
+
+    /// Innermost range of a rank's thread that fills at least half of an interval, and how much of it (ns).
+    pub fn range_during(&self, rank: usize, thread: u16, gap: TimeWindow) -> Option<(&Range, i64)> {
+        let rows = self.ranks.get(rank)?.ranges.clone();
+        let deepest_first = rows.rev().filter(|row| self.range_rows[*row].thread == thread);
+        let fills = |row: usize| {
+            let range = self.range(row, self.nearest(TraceLine::Ranges(row), gap.middle()))?;
+            let common = range.end_ns.min(gap.to).saturating_sub(range.start_ns.max(gap.from));
+            (!range.on_device && common >= gap.width() / 2).then_some((range, common))
+        };
+        { deepest_first }.find_map(fills)
+    }
+
     pub fn find(&self, span: usize) -> Option<(TraceLine, usize)> {
         let start = self.trace.spans.get(span)?;
         let rank = self.ranks.iter().find(|rank| rank.rank == start.rank)?;

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::index::{RankRows, TraceIndex};
 use super::row::SpanClass;
 use super::window::TimeWindow;
-use study::analysis::{self, PathStep, PathSummary};
+use study::analysis::{self, OperationTable, PathStep, PathSummary};
 use trace::overlap::{OverlapReport, Selection, StepKey};
 use trace::{Span, Trace};
 
@@ -35,15 +35,7 @@ impl MeasuredInterval {
     pub fn new(index: &TraceIndex, window: TimeWindow) -> Self {
         let part = touched(index, window);
         let trace = part.as_ref().unwrap_or(&index.trace);
-        let origin = trace::overlap::origin_ns(trace);
-        let report = trace::overlap::overlap(
-            trace,
-            &Selection {
-                from_ns: Some(window.from.saturating_sub(origin)),
-                to_ns: Some(window.to.saturating_sub(origin)),
-                ..Selection::default()
-            },
-        );
+        let report = trace::overlap::overlap(trace, &selection(trace, window));
         let by = |key: fn(&trace::overlap::BreakdownRow) -> &str| {
             let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
             for row in &report.breakdown {
@@ -83,6 +75,26 @@ impl MeasuredInterval {
     }
 }
 
+/// Operations of an interval (ns of the trace) by name, in time linear in its spans.
+pub fn operations(index: &TraceIndex, window: TimeWindow) -> OperationTable {
+    let Some(spans) = touched_spans(index, window) else {
+        return analysis::operation_table(&index.trace, &selection(&index.trace, window), |_| true);
+    };
+    let part = with_spans(index, &spans);
+    let mut table = analysis::operation_table(&part, &selection(&part, window), |_| true);
+    for longest in &mut table.longest {
+        *longest = spans[*longest] as usize;
+    }
+    table
+}
+
+/// Selection of an interval (ns of the trace), for a trace or a part of it.
+fn selection(trace: &Trace, window: TimeWindow) -> Selection {
+    let origin = trace::overlap::origin_ns(trace);
+    let since = |time: i64| Some(time.saturating_sub(origin));
+    Selection { from_ns: since(window.from), to_ns: since(window.to), ..Selection::default() }
+}
+
 /// Trace of only the spans that touch a window.
 pub fn part(index: &TraceIndex, window: TimeWindow) -> Trace {
     let touches = |s: &Span| match s.start_ns >= s.end_ns {
@@ -91,13 +103,18 @@ pub fn part(index: &TraceIndex, window: TimeWindow) -> Trace {
     };
     let near = touched(index, window);
     let all = near.as_ref().map_or(&index.trace.spans, |near| &near.spans);
-    let part = with_spans(index, all.iter().filter(|span| touches(span)).copied().collect());
+    let part = of_spans(index, all.iter().filter(|span| touches(span)).copied().collect());
     if index.folded.is_empty() { part } else { part.unfold_ranks(&index.folded) }
 }
 
-/// Trace of the spans near a window, plus one per rank so that no rank is missing. `None` if that would
-/// be most of the trace, which is then used as it stands.
+/// Trace of the spans of [`touched_spans`].
 fn touched(index: &TraceIndex, window: TimeWindow) -> Option<Trace> {
+    touched_spans(index, window).map(|spans| with_spans(index, &spans))
+}
+
+/// Indices of the spans near a window, plus one per rank so that no rank is missing. `None` if that would
+/// be most of the trace, which is then used as it stands.
+fn touched_spans(index: &TraceIndex, window: TimeWindow) -> Option<Vec<u32>> {
     let places = index.rows.iter().map(|row| row.places(index.spans(), window.from, window.to));
     let places: Vec<std::ops::Range<usize>> = places.collect();
     let count: usize = places.iter().map(|range| range.len()).sum();
@@ -115,10 +132,14 @@ fn touched(index: &TraceIndex, window: TimeWindow) -> Option<Trace> {
     // in trace order, without duplicates
     spans.sort_unstable();
     spans.dedup();
-    Some(with_spans(index, spans.iter().map(|span| index.trace.spans[*span as usize]).collect()))
+    Some(spans)
 }
 
-fn with_spans(index: &TraceIndex, spans: Vec<Span>) -> Trace {
+fn with_spans(index: &TraceIndex, spans: &[u32]) -> Trace {
+    of_spans(index, spans.iter().map(|span| index.trace.spans[*span as usize]).collect())
+}
+
+fn of_spans(index: &TraceIndex, spans: Vec<Span>) -> Trace {
     let (meta, operations) = (index.trace.meta.clone(), index.trace.operations.clone());
     Trace { meta, operations, spans, ranges: Vec::new() }
 }

@@ -2,12 +2,13 @@
 //!
 //! An `index` of a trace, made by `build`, consists of `row`s; a `pane` shows one index, a `view` one or two panes. The
 //! methods of a view are in `view` (window and cursor), `search`, `go` (targets, dependencies, critical paths), `select`
-//! (selection, marks) and `align` (two traces). A `panel` is a list below the lanes.
+//! (selection, marks), `align` (two traces) and `levels` (what Escape closes). A `panel` is a list below the lanes.
 
 pub mod align;
 mod build;
 pub mod go;
 pub mod index;
+pub mod levels;
 pub mod measure;
 pub mod pane;
 pub mod panel;

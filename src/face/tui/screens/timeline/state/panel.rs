@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::index::{StepKey, TraceIndex};
+use super::measure;
 use super::search::NameQuery;
 use super::view::TimelineView;
 use super::window::TimeWindow;
@@ -384,6 +385,8 @@ pub enum OperationScope {
     Step,
     /// Selection, or the interval between the marks.
     Stretch,
+    /// Window, while it shows less than the step under the cursor, or than a trace without steps.
+    Window,
     Hits,
 }
 
@@ -395,8 +398,10 @@ pub enum ResolvedScope {
     Phase(Phase),
     /// Prefill or decode step of one sample.
     Step(StepKey),
-    /// Time interval (ns of the trace).
+    /// Selected interval (ns of the trace).
     Stretch(TimeWindow),
+    /// Shown interval (ns of the trace).
+    Window(TimeWindow),
     /// Operations whose names contain all words of a search.
     Hits(String),
 }
@@ -417,7 +422,7 @@ impl OperationScope {
         behind.find(|scope| scope.of_view(view).is_some()).copied().unwrap_or_default()
     }
 
-    fn of_view(self, view: &TimelineView) -> Option<ResolvedScope> {
+    pub(super) fn of_view(self, view: &TimelineView) -> Option<ResolvedScope> {
         let pane = view.pane();
         match self {
             Self::All => Some(ResolvedScope::All),
@@ -428,6 +433,13 @@ impl OperationScope {
             }
             Self::Step => pane.step_key(view.time, true).map(ResolvedScope::Step),
             Self::Stretch => view.stretch().map(|stretch| ResolvedScope::Stretch(pane.window(stretch))),
+            Self::Window => {
+                let step = pane.step(view.time, true).and_then(|at| pane.index.steps.get(at));
+                let whole = step.map_or(pane.index.bounds, |step| step.window).width();
+                // zooming in and out again may end a few ns off
+                let is_part = view.window.width() < whole - whole / 50;
+                is_part.then(|| ResolvedScope::Window(pane.window(view.window)))
+            }
             Self::Hits => {
                 let query = view.search.line.value();
                 (!query.trim().is_empty()).then(|| ResolvedScope::Hits(query.to_owned()))
@@ -448,6 +460,7 @@ impl ResolvedScope {
             Self::Phase(phase) => phase.as_str().into(),
             Self::Step(key) => index.step_label(*key),
             Self::Stretch(_) => "the selection".into(),
+            Self::Window(window) => format!("the window ({})", ns(window.width())),
             Self::Hits(query) => format!("what /{query} finds"),
         }
     }
@@ -458,7 +471,7 @@ impl ResolvedScope {
             Self::All | Self::Hits(_) => Selection::default(),
             Self::Phase(phase) => Selection { phase: Some(*phase), ..Selection::default() },
             Self::Step(key) => Selection::of_step(*key),
-            Self::Stretch(TimeWindow { from, to }) => {
+            Self::Stretch(TimeWindow { from, to }) | Self::Window(TimeWindow { from, to }) => {
                 Selection { from_ns: since(*from), to_ns: since(*to), ..Selection::default() }
             }
         }
@@ -474,10 +487,13 @@ impl ResolvedScope {
         NameQuery::new(if let Self::Hits(query) = self { query } else { "" })
     }
 
-    /// Operations by name, and the experts of a mixture. Linear in the spans of the trace.
+    /// Operations by name, and the experts of a mixture. Linear in the spans of the interval, else of the trace.
     pub fn operations(&self, index: &TraceIndex) -> OperationTable {
         let (words, selection) = (self.words(), self.selection(index));
-        let table = analysis::operation_table(&index.trace, &selection, |o| words.are_in(&o.name));
+        let table = match self {
+            Self::Stretch(window) | Self::Window(window) => measure::operations(index, *window),
+            _ => analysis::operation_table(&index.trace, &selection, |o| words.are_in(&o.name)),
+        };
         OperationTable { experts: index.experts(&selection), ..table }
     }
 

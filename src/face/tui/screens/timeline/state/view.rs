@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::align::{Anchor, CounterpartQuery};
 use super::index::{TraceIndex, TraceLine};
+use super::levels::TimelineLevel;
 use super::pane::Pane;
 use super::panel::{OperationScope, OperationsPanel, Stretches, TimelinePanel};
 use super::select::Selected;
@@ -126,12 +127,16 @@ pub struct TimelineView {
     /// Recorded places to return to, latest last.
     pub(super) trail: Vec<CursorPosition>,
     pub panel: Option<TimelinePanel>,
+    /// Levels that are open, in the order in which they were opened.
+    pub levels: Vec<TimelineLevel>,
     /// Exposed communication that was left by going to a call; opened again, it goes on to the next call.
     pub left: Option<Stretches>,
     /// Steps of the upper trace with their partners in the lower one.
     pub alignment: StepAlignment,
     /// Operations of the step under the cursor, shown while no list is open.
     pub docked: OperationsPanel,
+    /// Operations of the window, shown instead while it shows less than the step.
+    pub zoomed: OperationsPanel,
     /// Comparison of the wanted steps, or of the previous ones while a new one is computed.
     pub differences: Option<Arc<OperationDifferences>>,
     /// Place in the steps at which two traces are aligned.
@@ -162,9 +167,11 @@ impl TimelineView {
             unpaired: None,
             trail: Vec::new(),
             panel: None,
+            levels: Vec::new(),
             left: None,
             alignment: StepAlignment::default(),
             docked: OperationsPanel { scope: OperationScope::Step, ..OperationsPanel::default() },
+            zoomed: OperationsPanel { scope: OperationScope::Window, ..OperationsPanel::default() },
             differences: None,
             anchor: Anchor::Start,
             counterpart: None,
@@ -196,6 +203,16 @@ impl TimelineView {
             )
         };
         self.panel.as_ref().is_none_or(is_left)
+    }
+
+    /// True if the window shows less than the step under the cursor.
+    pub fn is_zoomed(&self) -> bool {
+        self.zoomed.scope.of_view(self).is_some()
+    }
+
+    /// Docked table of operations: of the window if that shows less than the step, else of the step.
+    pub fn docked_table(&self) -> &OperationsPanel {
+        if self.is_zoomed() && self.zoomed.counted.is_some() { &self.zoomed } else { &self.docked }
     }
 
     /// Table of operations, if it is open.
@@ -534,11 +551,12 @@ impl TimelineView {
         }
     }
 
-    /// Called after every change: extends the selection, realigns steps, and fits the list below the
+    /// Called after every change: extends the selection, realigns steps, notes open levels, and fits the list below the
     /// lanes to its `rows` visible rows.
     pub fn settle(&mut self, rows: usize) {
         self.extend_to_cursor();
         self.follow_steps();
+        self.note_levels();
         if let Some(panel) = &mut self.panel {
             let len = panel.rows(self.differences.as_deref());
             panel.list().fit(len, rows);
@@ -586,7 +604,8 @@ impl TimelineView {
             }
         }
         // numbers of spans have changed
-        (self.docked.counted, self.differences, self.left) = (None, None, None);
+        (self.docked.counted, self.zoomed.counted) = (None, None);
+        (self.differences, self.left) = (None, None);
         self.forget_counterpart();
         self.trail.clear();
         self.panel = self.panel.take().filter(|panel| matches!(panel, TimelinePanel::Legend(_, None)));

@@ -79,8 +79,8 @@ impl TimeWindow {
         Self { from: start, to: start.saturating_add(width) }.within(bounds)
     }
 
-    /// Shows all of `from..to` with room on both sides: scrolls as little as needed, and zooms out only if `self` is too
-    /// narrow.
+    /// Shows all of `from..to` with room on both sides: `self` if it does, else a window of its width around the middle;
+    /// zooms out only if `self` is too narrow.
     pub fn around(self, from: i64, to: i64, bounds: Self) -> Self {
         let length = to.saturating_sub(from).max(1);
         let margin = (length / 8).max(1);
@@ -89,8 +89,12 @@ impl TimeWindow {
             let (from, to) = with_room(margin);
             return Self::new(from, to).within(bounds);
         }
-        let (from, to) = with_room(self.width() / 16);
-        self.showing(from, to, bounds)
+        let (least, most) = with_room(self.width() / 16);
+        if self.from <= least && most <= self.to {
+            return self;
+        }
+        let start = from.saturating_add(length / 2).saturating_sub(self.width() / 2);
+        Self { from: start, to: start.saturating_add(self.width()) }.within(bounds)
     }
 
     /// Time at column `column` of `columns`.
@@ -243,6 +247,9 @@ mod tests {
             assert_eq!(shown.width() == window.width(), to - from < 2_400, "{from}..{to}: {shown:?}");
         }
         assert_eq!(window.around(501_000, 501_500, bounds), window, "it is there already");
+        let (left, right) =
+            (window.around(400_000, 402_000, bounds), window.around(502_900, 503_100, bounds));
+        assert_eq!((left.middle(), right.middle()), (401_000, 503_000), "elsewhere it is in the middle");
     }
 
     #[test]

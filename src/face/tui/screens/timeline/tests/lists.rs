@@ -309,6 +309,57 @@ fn the_longest_gap_is_shown_in_the_middle_with_its_length() {
     let (shown, middle) = (view(&driver).window, from + 100_500);
     assert!(shown.from < from && from + 201_000 < shown.to, "{shown:?}");
     assert!((shown.middle() - middle).abs() * 10 < shown.width(), "{shown:?}: {middle}");
+    let selected = view(&driver).selected.expect("the gap").window;
+    assert!((selected.width() - 201_000).abs() < 1_000, "{selected:?}");
+    driver.shows("idle between ");
+    let behind = view(&driver).span().expect("on an operation");
+    assert!((behind.start_ns - selected.to).abs() < 1_000, "the cursor is on the work behind the gap");
+}
+
+#[test]
+fn a_selected_gap_says_which_launch_ended_it_and_what_the_host_did() {
+    let mut trace = imported().whole().into_owned();
+    // launched by the thread of the steps
+    let first = trace.ranges.iter().position(|range| range.rank == 0).expect("a range");
+    trace.spans.iter_mut().for_each(|span| span.launched.range = first as u32);
+    let mut view = TimelineView::new(Arc::new(TraceIndex::new("a gap".into(), trace)));
+    let index = Arc::clone(&view.pane().index);
+    let next = index.computes_after(0, 1_081_000).expect("the next step");
+    let (line, place) = index.find(next).expect("it is on a lane");
+    view.panes[0].go_to(line, place);
+    view.select_times(1_080_000, 1_100_000);
+    let lines = super::super::stretch::gap(&view);
+    let gemm = "void cutlass::gemm_kernel<>(int)";
+    assert_eq!(
+        lines,
+        [
+            format!("idle between ncclDevKernel_AllReduce_Sum_bf16_RING_LL and {gemm}"),
+            format!(
+                "{gemm} was launched 16.0 us into the gap, 4.00 us before it started: the GPU waited for the host"
+            ),
+            "meanwhile its thread was in ProfilerStep#0 for 10.0 us".to_owned(),
+        ]
+    );
+    view.select_times(1_070_000, 1_100_000);
+    assert!(super::super::stretch::gap(&view).is_empty(), "not idle");
+}
+
+#[test]
+fn a_row_whose_longest_call_is_far_over_its_mean_names_the_step_of_it() {
+    let mut trace = imported().whole().into_owned();
+    let is_late = |span: &&mut trace::Span| span.step == 2 && span.lane == plan::Lane::Comm;
+    for span in trace.spans.iter_mut().filter(is_late) {
+        // the first collective of the step is hidden, and stays so
+        span.end_ns += if span.end_ns - span.start_ns > 20_000 { 500_000 } else { 0 };
+    }
+    let mut driver = with(vec![TraceIndex::new("a slow call".into(), trace)], (120, 40));
+    driver.taps("O");
+    driver.shows(", max in step 2");
+    // a table of that step says so itself
+    driver.taps("]]O");
+    driver.hides(", max in step 2");
+    driver.taps("E");
+    driver.shows("525 us, step 2, 5x mean");
 }
 
 #[test]
@@ -325,6 +376,8 @@ fn exposed_communication_is_sorted_by_any_column() {
     driver.shows("s: sort; ");
     // not the duration of a call, which the operations have as `max`
     driver.shows(" max exp. ");
+    // one call of a row may hold up another operation, which its details name
+    driver.shows(" mostly holds up");
     driver.taps("S");
     driver.shows("calls▾");
     driver.taps("S");
@@ -359,6 +412,24 @@ fn the_list_of_exposed_communication_leaves_the_operations_and_the_lanes() {
         // two collectives, the header and the frame
         assert_eq!(now.panel.height, 5, "{size:?}");
     }
+}
+
+#[test]
+fn the_docked_operations_are_of_the_window_while_it_shows_less_than_the_step() {
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    driver.shows("operations of step 0 per rank (O: all)");
+    driver.taps("++");
+    let window = view(&driver).window;
+    driver.shows(&format!("operations in the window ({}) per rank (O: all)", ns(window.width())));
+    let index = &view(&driver).pane().index;
+    let since = |time: i64| Some(time - index.zero);
+    let selection =
+        Selection { from_ns: since(window.from), to_ns: since(window.to), ..Selection::default() };
+    let all = study::analysis::operation_table(&index.trace, &selection, |_| true);
+    let shown = &view(&driver).docked_table().counted.as_ref().expect("it is counted").table;
+    assert_eq!((&shown.rows, &shown.longest), (&all.rows, &all.longest));
+    driver.taps("--");
+    driver.shows("operations of step 0 per rank (O: all)");
 }
 
 #[test]

@@ -534,3 +534,25 @@ fn a_closed_pair_leaves_the_header_of_a_single_trace() {
     let shown = driver.screen();
     assert_eq!(shown.matches(" % of comm").count(), 1, "{shown}");
 }
+
+#[test]
+fn escape_goes_back_one_level_at_a_time_and_the_footer_says_what_it_ends() {
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    driver.taps("p/reduce");
+    driver.tap(KeyCode::Enter);
+    driver.taps("E");
+    driver.shows(" Esc close list ");
+    driver.tap(KeyCode::Esc);
+    assert!(view(&driver).panel.is_none());
+    driver.shows(" Esc end search ");
+    driver.tap(KeyCode::Esc);
+    assert!(view(&driver).search.line.value().is_empty() && view(&driver).lit);
+    driver.shows(" Esc hide path ");
+    driver.tap(KeyCode::Esc);
+    assert!(!view(&driver).lit && view(&driver).panes.len() == 2);
+    driver.shows(" Esc close lower trace ");
+    driver.tap(KeyCode::Esc);
+    assert_eq!(view(&driver).panes.len(), 1);
+    driver.hides(" Esc close");
+}
