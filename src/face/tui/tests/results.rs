@@ -151,6 +151,21 @@ fn the_smallest_window_keeps_headline_trust_table_and_next_keys() {
 }
 
 #[test]
+fn a_noisy_stored_result_says_so_beside_its_trust_on_the_list_of_experiments() {
+    for (size, warning) in
+        [((60, 16), "! Noisy:"), ((80, 24), "noisy (below)"), ((120, 40), "noisy (below)")]
+    {
+        let mut driver = ended_sweep(size);
+        let mut answer = driver.state.live.answers.clone().expect("the sweep has a result").remove(0);
+        answer.noise = Some("Noisy: rounds of ladder took 4 to 9 ms.".to_owned());
+        driver.state.cx.tab = Tab::Experiments;
+        let draft = driver.state.experiments.draft_mut().expect("an experiment is selected");
+        draft.checked.as_mut().expect("it is checked").answers = vec![answer];
+        driver.shows(warning);
+    }
+}
+
+#[test]
 fn the_details_of_a_result_are_behind_a_key() {
     let mut driver = ended_sweep((120, 40));
     let details = ["Quality of ladder was not evaluated", "6 cells: tiny"];

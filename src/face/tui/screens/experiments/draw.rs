@@ -18,7 +18,7 @@ use super::{Act, Experiments, list};
 use crate::face::tui::format::unable_word;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::result_card::{card_lines, more_keys, result_lines};
+use crate::face::tui::widgets::result_card::{badge, card_lines, more_keys, result_lines};
 use crate::face::tui::widgets::wrap::clauses_in_rows;
 use base::text::duration;
 use lab::sweep::forecast::Forecast;
@@ -141,9 +141,11 @@ pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<ScreenN
     };
     let (inner, parts) = (inside(area), parts(experiments, inside(area), cx));
     let width = usize::from(inner.width.saturating_sub(2));
+    // on the screen, a comma and the word for noise may follow the trust
+    let bare = |word: &str| word.trim_end_matches(',').to_owned();
     let shown = |lines: Vec<&str>, rows: u16| {
         let rows = lines.into_iter().take(rows.into()).flat_map(str::split_whitespace);
-        rows.map(str::to_owned).collect::<Vec<_>>()
+        rows.map(bare).collect::<Vec<String>>()
     };
     let head = parts.head.lines.iter().map(|(text, _)| text.as_str());
     let above = shown(head.collect(), parts.top.height);
@@ -152,7 +154,7 @@ pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<ScreenN
     let height = parts.bottom.height.saturating_sub(1);
     let below = shown(wrapped.iter().map(String::as_str).collect(), height);
     let holds = |shown: &[String], text: &str| {
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let words: Vec<String> = text.split_whitespace().map(bare).collect();
         shown.windows(words.len().max(1)).any(|shown| shown == words)
     };
     let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
@@ -223,9 +225,19 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
     }
     let lines = with(&|answer| match height < LOW {
         true => low_card(answer, width, low_rows(height).into()),
-        false => card_lines(card(answer), width),
+        false => whole_card(answer, width),
     });
     Head { lines, has_question, room: None }
+}
+
+/// Card of an answer; the trust in noisy results is a row with the word for it, because the warning may be cut off below.
+fn whole_card(answer: &Answer, width: usize) -> Vec<(String, Role)> {
+    let noisy = answer.noise.as_ref().map(|_| badge(answer.trust_and_scope().0, true, width));
+    let lines = card(answer).map(|(line, text)| match (line, &noisy) {
+        (CardLine::Basis(_), Some(noisy)) => (line, noisy.as_str()),
+        _ => (line, text),
+    });
+    card_lines(lines, width)
 }
 
 /// Card for a low editor: the headline, a row of the warning about noise, the trust, and bullets that fit whole.
