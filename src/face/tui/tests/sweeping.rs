@@ -141,6 +141,20 @@ fn an_edited_value_changes_the_count_of_cells_and_can_be_undone() {
 }
 
 #[test]
+fn leaving_the_grid_shows_its_first_row_again() {
+    for leave in [KeyCode::Left, KeyCode::Esc] {
+        let mut driver = workbench((80, 24));
+        press(&mut driver, KeyCode::Right);
+        for _ in 0..30 {
+            press(&mut driver, KeyCode::Down);
+        }
+        driver.hides("architecture   standard");
+        press(&mut driver, leave);
+        driver.shows("architecture   standard");
+    }
+}
+
+#[test]
 fn values_are_added_moved_and_removed_and_lists_typed() {
     let mut driver = workbench((120, 40));
     at_tp(&mut driver);

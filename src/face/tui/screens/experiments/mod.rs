@@ -231,7 +231,8 @@ impl Screen for Experiments {
             ScreenInput::Step(rows) if self.editing => self.move_in_grid(rows),
             ScreenInput::Mouse(body, event) => return self.point(body, event, cx),
             ScreenInput::Close => {
-                (self.editing, self.early) = (false, None);
+                self.leave_grid();
+                self.early = None;
                 self.later.clear();
             }
             _ => return false,
@@ -386,10 +387,21 @@ impl Experiments {
         }
     }
 
+    /// Moves the focus back to the list, and the grid to its first row, which [`draw::fit`] then shows.
+    fn leave_grid(&mut self) {
+        if std::mem::take(&mut self.editing)
+            && let Some(draft) = self.draft_mut()
+        {
+            (draft.list.selected, draft.column) = (0, 0);
+        }
+    }
+
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
         let ExperimentAreas { list: left, editor: right, .. } = self.areas(body);
         if left.contains(event.at) {
-            self.editing &= event.kind != PointerKind::Click;
+            if event.kind == PointerKind::Click {
+                self.leave_grid();
+            }
             return false;
         }
         match event.kind {
@@ -443,7 +455,7 @@ impl Experiments {
         let value = column.checked_sub(1);
         let (what, text) = match (act, row.kind, value) {
             (Act::Left, _, None) => {
-                self.editing = false;
+                self.leave_grid();
                 return Ok(());
             }
             (Act::Left, _, Some(previous)) => {
