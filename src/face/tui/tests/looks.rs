@@ -216,6 +216,9 @@ fn experiments_are_listed_by_name_before_they_are_planned() {
     assert!(screen.contains("  quickstart") && screen.contains("  paper-70b"), "{screen}");
     driver.shows("How much of a slow all-reduce");
     driver.shows("reading the grid…");
+    // the mark of queued sweeps is not that of runs to count
+    driver.shows(" counting ╮");
+    driver.hides("…│");
     driver.hides("u undo");
     driver.enter();
     driver.shows("your key acts in a moment");

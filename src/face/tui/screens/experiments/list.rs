@@ -89,8 +89,12 @@ const REMARK_COLUMNS: u16 = 36;
 pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
     let list = frame(buf, areas.list, "experiments", theme);
-    // of the counts below
-    let heading = if areas.list.width < 32 { " stored " } else { " stored runs " };
+    // of the counts below; a blank count would read as none
+    let heading = match (experiments.entries.is_none(), areas.list.width < 32) {
+        (true, _) => " counting ",
+        (false, true) => " stored ",
+        (false, false) => " stored runs ",
+    };
     let x = areas.list.right().saturating_sub(heading.width() as u16 + 1);
     put(buf, areas.list, x, areas.list.y, heading, theme.style(Role::Dim));
     let runs = stored_elsewhere(experiments, cx);
@@ -114,8 +118,6 @@ pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Expe
             (None, None) => {
                 let (name, question) = &experiments.names[row];
                 put(buf, list, list.x + 2, y, name, theme.style(Role::Text));
-                // its runs are counted in a moment
-                put(buf, list, list.right().saturating_sub(1), y, "…", theme.style(Role::Dim));
                 draw_question(buf, area, question, theme);
             }
         }
