@@ -1227,6 +1227,7 @@ fn the_hint_of_the_papers_sweep_says_when_it_is_stored() {
     let run = Record { experiment: Some("paper-70b".into()), ..record("20260102-0304-7", spec, 1.0) };
     send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(vec![run], Vec::new())))));
     driver.shows("show the paper's 70B sweep (simulated, stored)");
+    driver.shows("Measures how much of LLM decoding waits for communication, and which architecture");
 }
 
 #[test]

@@ -17,7 +17,7 @@ const LADDER_IN_SHORT: &str =
 /// Least width for [`LADDER_IN_SHORT`].
 pub(super) const LADDER_COLUMNS: u16 = 79;
 
-/// Introduction and first keys to press; once runs are stored, the keys alone.
+/// Introduction and first keys to press; once runs are stored, the keys below its first sentence if there is a row for it.
 pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Context) {
     let (theme, is_first_use) = (cx.theme, experiments.is_first_use);
     if area.height == 0 {
@@ -25,12 +25,13 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
     }
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
     let mut top = area.y;
-    if is_first_use {
+    if is_first_use || area.height > 1 {
         let title = leading_clauses(TITLE, area.width.saturating_sub(1).into(), &[","]).unwrap_or(TITLE);
         line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);
         top += 1;
     }
     let ladder = match area.width {
+        _ if !is_first_use => None,
         120.. if area.height > 2 => Some(LADDER),
         LADDER_COLUMNS..120 if area.height > 3 => Some(LADDER_IN_SHORT),
         _ => None,

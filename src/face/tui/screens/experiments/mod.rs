@@ -360,6 +360,7 @@ struct ExperimentAreas {
 impl Experiments {
     fn areas(&self, body: Rect) -> ExperimentAreas {
         let welcome = match body.height {
+            22.. if !self.is_first_use => 2,
             20.. if !self.is_first_use => 1,
             _ if !self.is_first_use => 0,
             30.. if body.width >= 120 => 3,
