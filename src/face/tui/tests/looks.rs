@@ -239,6 +239,19 @@ fn experiments_are_listed_by_name_before_they_are_planned() {
 }
 
 #[test]
+fn each_experiment_of_a_long_list_has_its_question_in_a_wide_window() {
+    for (size, has_questions) in [((80, 24), false), ((120, 24), false), ((120, 40), true)] {
+        let mut driver = Driver::empty(size.0, size.1);
+        let named = |at: usize| (format!("experiment-{at}"), format!("Is number {at} fast?"));
+        driver.state.experiments.list_names((0..19).map(named).collect());
+        let screen = driver.screen();
+        assert_eq!(screen.contains("Is number 9 fast?"), has_questions, "{screen}");
+        // those that have no row are counted
+        driver.shows(" more ─╯");
+    }
+}
+
+#[test]
 fn the_paper_key_shows_the_stored_result_and_runs_nothing() {
     let mut driver = Driver::empty(120, 40);
     let paper = Experiment::open(Path::new("paper-70b")).unwrap();

@@ -98,6 +98,8 @@ pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Expe
     };
     let x = areas.list.right().saturating_sub(heading.width() as u16 + 1);
     put(buf, areas.list, x, areas.list.y, heading, theme.style(Role::Dim));
+    let (above, rows) = (experiments.list.offset, usize::from(list.height.div_ceil(areas.rows)));
+    hidden_rows(buf, areas.list, above, experiments.len().saturating_sub(above + rows), theme);
     let runs = stored_elsewhere(experiments, cx);
     if runs > 0 && areas.welcome.height == 0 {
         let y = areas.list.bottom().saturating_sub(1);

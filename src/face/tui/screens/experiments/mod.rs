@@ -370,11 +370,15 @@ impl Experiments {
             _ => 0,
         };
         let (welcome, rest) = cut_top(body, welcome);
-        let has_questions = rest.width >= 100 && usize::from(rest.height) >= 2 * self.len() + 2;
+        let height = usize::from(rest.height);
+        // names alone say little: in a wide window, questions are worth scrolling for the last quarter
+        let least = if rest.width >= 120 { 3 * self.len() / 2 + 2 } else { 2 * self.len() + 2 };
+        let has_questions = rest.width >= 100 && height >= least;
         let (rows, width) = match has_questions {
-            true if usize::from(rest.height) >= 3 * self.len() + 2 => (3, (rest.width * 2 / 5).min(72)),
+            true if height >= 3 * self.len() + 2 => (3, (rest.width * 2 / 5).min(72)),
             // a question has one row
-            true => (2, (rest.width / 2).min(100)),
+            true if rest.width >= 160 => (2, (rest.width / 2).min(100)),
+            true => (2, rest.width * 2 / 5),
             false => (1, (rest.width / 4).clamp(26, 40)),
         };
         let (list, editor) = cut_left(rest, width);
