@@ -281,6 +281,8 @@ fn enter_asks_before_a_long_sweep_with_what_it_runs_and_how_long_that_takes() {
     let is_sweep = |effect: &Effect| matches!(effect, Effect::Sweep(_));
     assert!(!press(&mut driver, KeyCode::Enter).iter().any(is_sweep));
     driver.shows("Run hide: 16 runs, about 2 min 05 s, simulated?");
+    // unlike the key of the footer
+    driver.shows("without asking");
     assert!(!keys(&mut driver, "n").iter().any(is_sweep));
     driver.hides("Run hide");
     // a moment needs no question
