@@ -141,6 +141,16 @@ fn an_edited_value_changes_the_count_of_cells_and_can_be_undone() {
 }
 
 #[test]
+fn values_that_do_not_fit_are_counted() {
+    for (size, more) in [((60, 16), " +3"), ((80, 24), " +1 more"), ((120, 40), "upper-bound")] {
+        let driver = workbench(size);
+        let screen = driver.screen();
+        let row = screen.lines().find(|row| row.contains("architecture   standard")).expect("an axis");
+        assert!(row.contains(more) && !row.contains('›'), "{row}");
+    }
+}
+
+#[test]
 fn leaving_the_grid_shows_its_first_row_again() {
     for leave in [KeyCode::Left, KeyCode::Esc] {
         let mut driver = workbench((80, 24));

@@ -319,30 +319,44 @@ struct Chip {
     text: String,
 }
 
-/// Values of a row that fit, including the one in column `in_view`. The flags are true if values are cut on the left and
-/// on the right.
-fn chips(row: &DraftRow, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool) {
+/// Columns of values from which the number of those that do not fit has a word.
+const WORDED: usize = 24;
+
+/// Columns for the number of values that do not fit, `+2 more`, or `+2` in a narrow row, in values of this width.
+const fn more_columns(width: usize) -> usize {
+    if width < WORDED { " +12".len() } else { " +12 more".len() }
+}
+
+/// Values of a row that fit whole, including the one in column `in_view`, which is cut if it is too wide. Also whether
+/// values are hidden on the left, and how many on the right.
+fn chips(row: &DraftRow, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<Chip>, bool, usize) {
     let text = |i: usize, value: &String| {
         if i + 1 == column { format!("[{value}]") } else { format!(" {value} ") }
     };
     let texts: Vec<String> = row.values.iter().enumerate().map(|(i, value)| text(i, value)).collect();
     let width = usize::from(right.saturating_sub(x));
+    let all: usize = texts.iter().map(|text| text.width()).sum();
+    // a last value may end at the edge with its blank
+    let is_cut = all > width + 1 && texts.len() > 1;
+    let width = if is_cut { width.saturating_sub(more_columns(width)) } else { width };
+    let right = x + width as u16;
     let selected = in_view.saturating_sub(1);
     let length = |from: usize| -> usize {
         texts.iter().take(selected + 1).skip(from).map(|text| text.width()).sum()
     };
     let first = (0..selected).find(|first| length(*first) + 2 <= width).unwrap_or(selected);
-    let (mut shown, mut at, mut cut) = (Vec::new(), x + u16::from(first > 0) * 2, false);
+    let (mut shown, mut at, count) = (Vec::new(), x + u16::from(first > 0) * 2, texts.len());
     for (i, text) in texts.into_iter().enumerate().skip(first) {
-        if at >= right {
-            cut = true;
+        let end = at.saturating_add(text.width() as u16);
+        // the blank after a value may be cut
+        if end > right + 1 && i > first {
             break;
         }
-        let end = at.saturating_add(text.width() as u16);
         shown.push(Chip { column: i + 1, x: at, text });
         at = end;
     }
-    (shown, first > 0, cut || at > right)
+    let after = count.saturating_sub(first + shown.len());
+    (shown, first > 0, after)
 }
 
 /// Row and column of the editor at a window position.
@@ -475,8 +489,10 @@ fn draw_row(
         put(buf, area, x, area.y, "‹", theme.style(Role::Dim));
     }
     let mut end = x;
-    // values do not overlap the typed text
-    let values = Rect { width: right.saturating_sub(area.x), ..area };
+    // values do not overlap the typed text, or the number of those that do not fit
+    let room = usize::from(right.saturating_sub(x));
+    let kept = if after > 0 { more_columns(room) as u16 } else { 0 };
+    let values = Rect { width: right.saturating_sub(area.x + kept), ..area };
     for chip in &shown {
         if typed.is_some_and(|(from, _)| chip.column > from) {
             break;
@@ -493,8 +509,10 @@ fn draw_row(
     if row.kind == RowKind::Default && row.name != "question" && row.values != ["default"] {
         put(buf, area, end, area.y, "(default)", theme.style(Role::Dim));
     }
-    if after {
-        put(buf, area, area.right().saturating_sub(1), area.y, "›", theme.style(Role::Dim));
+    if after > 0 {
+        let more = if room < WORDED { format!("+{after}") } else { format!("+{after} more") };
+        let x = area.right().saturating_sub(more.width() as u16);
+        put(buf, area, x, area.y, &more, theme.style(Role::Dim));
     }
 }
 
