@@ -151,6 +151,13 @@ fn the_smallest_window_keeps_headline_trust_table_and_next_keys() {
 }
 
 #[test]
+fn an_emulated_link_has_its_latency_in_words_beside_it() {
+    let mut driver = started_sweep((120, 40));
+    driver.state.cx.tab = Tab::Experiments;
+    driver.shows("emulated:alpha_us=200,gb_s=5 (200 us + bytes/5 GB/s)");
+}
+
+#[test]
 fn a_noisy_stored_result_says_so_beside_its_trust_on_the_list_of_experiments() {
     for (size, warning) in
         [((60, 16), "! Noisy:"), ((80, 24), "noisy (below)"), ((120, 40), "noisy (below)")]

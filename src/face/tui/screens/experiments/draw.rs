@@ -23,7 +23,7 @@ use crate::face::tui::widgets::wrap::clauses_in_rows;
 use base::text::duration;
 use lab::sweep::forecast::Forecast;
 use study::answer::{Answer, CardLine};
-use table::Provenance;
+use table::{Link, Provenance};
 
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
@@ -508,6 +508,14 @@ fn draw_row(
     }
     if row.kind == RowKind::Default && row.name != "question" && row.values != ["default"] {
         put(buf, area, end, area.y, "(default)", theme.style(Role::Dim));
+    }
+    if let [value] = row.values.as_slice()
+        && let Ok(Link::Emulated { alpha_us, gb_s }) = value.parse::<Link>()
+    {
+        let words = format!("({alpha_us} us + bytes/{gb_s} GB/s)");
+        if usize::from(area.right().saturating_sub(end)) >= words.width() {
+            put(buf, area, end, area.y, &words, theme.style(Role::Dim));
+        }
     }
     if after > 0 {
         let more = if room < WORDED { format!("+{after}") } else { format!("+{after} more") };
