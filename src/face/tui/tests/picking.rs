@@ -174,6 +174,20 @@ fn a_filter_by_a_column_with_a_slash_is_a_filter() {
 }
 
 #[test]
+fn a_second_trace_is_offered_from_the_directory_of_the_first() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| format!("{}/{name}", dir.path().display());
+    for name in ["a.json", "b.json"] {
+        let event = r#"[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]"#;
+        std::fs::write(path(name), event).expect("a file");
+    }
+    let mut driver = Driver::full(120, 40);
+    driver.state.cx.opened(path("a.json"));
+    driver.taps("4b");
+    assert!(offered(&driver).contains(&path("b.json")), "{}", driver.screen());
+}
+
+#[test]
 fn a_file_to_open_is_found_in_folders() {
     let dir = tempfile::tempdir().expect("a directory");
     let inner = dir.path().join("profiles");
