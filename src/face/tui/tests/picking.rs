@@ -123,6 +123,16 @@ fn other_words_find_an_action_from_every_screen() {
 }
 
 #[test]
+fn the_selected_action_is_shown_whole_and_once() {
+    let mut driver = Driver::full(60, 16);
+    driver.keys("1:longest exposed");
+    let screen = driver.screen();
+    assert_eq!(screen.matches("longest exposed coll").count(), 1, "{screen}");
+    driver.shows("the selection");
+    driver.hides("collecti…");
+}
+
+#[test]
 fn words_of_the_field_find_the_obvious_action_first() {
     for screen in ["1", "3", "5"] {
         for (typed, name) in [
