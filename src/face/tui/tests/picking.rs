@@ -102,6 +102,10 @@ fn an_open_palette_is_rebuilt_for_new_contents_alone_and_keeps_text_and_line() {
 fn other_words_find_an_action_from_every_screen() {
     for (typed, name) in [
         ("diff", "compare two marked runs side by side"),
+        (
+            "slowest all-reduce",
+            "longest exposed collectives in decode; again: in prefill, everything, the step, the selection",
+        ),
         ("beside", "open the run's timeline below the open one"),
         ("unmark", "unmark all"),
         ("exit", "quit"),
