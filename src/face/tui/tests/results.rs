@@ -260,6 +260,8 @@ fn a_tall_window_shows_the_whole_stored_result_of_an_experiment() {
         let screen = driver.screen();
         // a card leaves the cells to the grid below it
         assert_eq!(screen.contains("tok/s vs standard"), is_whole, "{screen}");
+        // its details take rows that would be blank
+        assert_eq!(screen.contains("• Quality of ladder was not evaluated"), is_whole, "{screen}");
         // nothing of the card is hidden behind a note, and the grid has its rows
         assert!(!is_whole || !screen.contains(" note: ?") && screen.contains(" question "), "{screen}");
     }

@@ -218,9 +218,15 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
     };
     if is_answered && height >= TALL {
         let whole = with(&|answer| result_lines(std::slice::from_ref(answer), width));
+        let with_details = with(&|answer| {
+            let details = answer.details.iter().map(|text| (CardLine::Bullet, text.as_str()));
+            let mut lines = result_lines(std::slice::from_ref(answer), width);
+            lines.extend(card_lines(details, width));
+            lines
+        });
         let room = usize::from(height).saturating_sub(below);
-        if whole.len() <= room {
-            return Head { lines: whole, has_question, room: Some(room) };
+        if let Some(lines) = [with_details, whole].into_iter().find(|lines| lines.len() <= room) {
+            return Head { lines, has_question, room: Some(room) };
         }
     }
     let lines = with(&|answer| match height < LOW {
