@@ -183,14 +183,15 @@ fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &BoundAction
 }
 
 /// Words in names and descriptions, with other words that find them.
-const SYNONYMS: [(&str, &str); 13] = [
-    ("screen: compare", "who wins winner winners fastest faster speedup versus vs significant"),
+const SYNONYMS: [(&str, &str); 14] = [
+    ("screen: compare", "who wins winner winners best fastest faster speedup versus vs significant"),
     ("screen: live", "progress running result"),
     ("tpot", "itl latency inter-token decode"),
     ("ttft", "latency prefill"),
     ("tok/s", "throughput tokens"),
     ("deletion", "delete remove trash"),
-    ("exposed", "communication overlap"),
+    ("exposed", "communication overlap hidden hides"),
+    ("longest", "slowest slow"),
     ("filter", "search narrow query"),
     ("timeline", "trace gantt"),
     ("pareto", "frontier throughput"),
@@ -313,6 +314,7 @@ mod tests {
             ("shortcuts", Action::Help),
             ("who wins", Action::Show(Tab::Compare)),
             ("winner", Action::Show(Tab::Compare)),
+            ("best", Action::Show(Tab::Compare)),
             ("pareto", Action::Show(Tab::Pareto)),
         ] {
             assert_eq!(first(Tab::Runs, typed), Some(action), "{typed}");

@@ -28,6 +28,12 @@ fn folder_exists(path: &str) -> bool {
     files::expanded(folder_of(path)).is_dir()
 }
 
+/// Traces in the directory of the last one that still exists.
+fn beside_last(recent: &[String]) -> Vec<FileEntry> {
+    let last = recent.iter().find(|path| folder_exists(path));
+    last.map(|last| files::siblings(last)).unwrap_or_default()
+}
+
 /// Begins the title of the picker of files.
 const FILES: &str = "open a trace";
 const RUNS: &str = "open below: a trace, or a run (words or a filter)";
@@ -96,8 +102,7 @@ impl Context {
         self.ask_own(
             "near",
             move |_| {
-                let last = recent.iter().find(|path| folder_exists(path));
-                let mut siblings = last.map(|last| files::siblings(last)).unwrap_or_default();
+                let mut siblings = beside_last(&recent);
                 let is_recent = |file: &&mut FileEntry| recent.contains(&file.path) && !file.is_refused;
                 for file in siblings.iter_mut().filter(is_recent) {
                     file.about = BEFORE.to_owned();
@@ -117,8 +122,8 @@ impl Context {
         );
     }
 
-    /// Opens a picker of traces opened before, stored runs and files near the current directory, without those named in
-    /// `shown`.
+    /// Opens a picker of traces opened before, stored runs, files of the last trace's directory and near the current one,
+    /// without those named in `shown`.
     pub fn pick_run(&mut self, opening: Opening, shown: &[String]) {
         let Some(stored) = self.stored.clone() else { return self.pick_file("", opening) };
         let lines = stored.records.iter().map(named);
@@ -131,12 +136,18 @@ impl Context {
         self.add_near(title, "");
     }
 
-    /// Adds files near the current directory to an open picker with this title, with `kind` before their descriptions.
+    /// Adds files of the last trace's directory and near the current one to an open picker with this title, with `kind`
+    /// before their descriptions.
     pub(super) fn add_near(&mut self, title: &'static str, kind: &'static str) {
-        let runs = self.dir.clone();
+        let (runs, recent) = (self.dir.clone(), self.recent.clone());
         self.ask_own(
             "near",
-            move |_| Ok(files::near(Path::new("."), &runs)),
+            move |_| {
+                let mut found = beside_last(&recent);
+                found.retain(|file| !file.is_refused);
+                found.extend(files::near(Path::new("."), &runs));
+                Ok(found)
+            },
             move |found, cx| {
                 let line = |file: FileEntry| (file.path, format!("{kind}{}", file.about));
                 let lines = found.unwrap_or_default().into_iter().map(line).collect();

@@ -51,23 +51,27 @@ impl Pick {
         }
         let widths = self.widths();
         let unfolded = self.unfolded(widths, list);
-        let rows = usize::from(list.height) - unfolded.len();
-        let first = self.first(list, unfolded.len());
+        let further = unfolded.len().saturating_sub(1);
+        let rows = usize::from(list.height) - further;
+        let first = self.first(list, further);
         let below = self.found.len().saturating_sub(first + rows);
         hidden_rows(buf, self.area(cx).intersection(buf.area), first, below, theme);
         let mut y = list.y;
         for (row, at) in self.found.iter().enumerate().skip(first).take(rows) {
+            if row == self.selected && !unfolded.is_empty() {
+                for (text, indent) in unfolded.iter().zip([1].into_iter().chain(std::iter::repeat(2))) {
+                    put(buf, area, area.x + indent, y, text, theme.style(Role::Text));
+                    select(buf, area, y, theme);
+                    y += 1;
+                }
+                continue;
+            }
             let Some(line) = self.fitted(*at, widths, list) else { continue };
             let role = if self.is_refused(*at) { Role::Dim } else { Role::Text };
             put(buf, area, area.x + 1, y, &line.name, theme.style(role));
             put(buf, area, line.column, y, &line.about, theme.style(Role::Dim));
             if row == self.selected {
                 select(buf, area, y, theme);
-                for text in &unfolded {
-                    y += 1;
-                    put(buf, area, area.x + 2, y, text, theme.style(Role::Text));
-                    select(buf, area, y, theme);
-                }
             }
             y += 1;
         }
@@ -131,9 +135,9 @@ impl Pick {
         cut_top(area, 1 + (self.error_rows(area).len() + meanings) as u16).1
     }
 
-    /// First visible match in a list with this area, with `unfolded` rows below the selected one.
-    pub(super) fn first(&self, list: Rect, unfolded: usize) -> usize {
-        (self.selected + 1 + unfolded).saturating_sub(list.height.into())
+    /// First visible match in a list with this area, with `further` rows of the selected one below its first.
+    pub(super) fn first(&self, list: Rect, further: usize) -> usize {
+        (self.selected + 1 + further).saturating_sub(list.height.into())
     }
 
     /// Match at this index cut to a list with this area; `widths` are those of all names and descriptions.
@@ -172,12 +176,12 @@ impl Pick {
         Some(FittedLine { name: shown, about: described, column, whole })
     }
 
-    /// Whole text of the selected match if its line is cut: rows between its line and the next one.
+    /// Whole text of the selected match if its line is cut: the rows in place of that line.
     pub(super) fn unfolded(&self, widths: (u16, u16), list: Rect) -> Vec<String> {
         let line = self.found.get(self.selected).and_then(|at| self.fitted(*at, widths, list));
         let Some(whole) = line.and_then(|line| line.whole) else { return Vec::new() };
         let mut rows = wrap_long_words(&whole, usize::from(list.width.saturating_sub(3)));
-        rows.truncate(usize::from(list.height.saturating_sub(1)));
+        rows.truncate(usize::from(list.height));
         rows
     }
 }

@@ -247,10 +247,10 @@ impl Overlay for Pick {
             return Some(KeyCode::Esc);
         }
         let list = self.list_area(inside(outer));
-        let unfolded = self.unfolded(self.widths(), list).len();
-        let row = self.first(list, unfolded) + usize::from(at.y.checked_sub(list.y)?);
+        let further = self.unfolded(self.widths(), list).len().saturating_sub(1);
+        let row = self.first(list, further) + usize::from(at.y.checked_sub(list.y)?);
         // the rows below the selected match belong to it
-        let row = row.saturating_sub(unfolded).max(row.min(self.selected));
+        let row = row.saturating_sub(further).max(row.min(self.selected));
         let on = list.contains(at) && row < self.found.len() && self.literal().is_none();
         on.then(|| {
             self.selected = row;

@@ -19,7 +19,8 @@ pub enum PickSearch {
     /// Fuzzy match of names, or a path.
     Paths,
     /// Filter expression over these runs, words of a file's name, or a path. The first lines are the runs in the same
-    /// order; then files. Matches show files opened before, then runs, the newest first, then other files.
+    /// order; then files. Matches show files opened before, then runs, the newest first, then other files; these come
+    /// before the runs if the open trace is a file.
     Runs(Arc<Snapshot>),
 }
 
@@ -80,7 +81,9 @@ impl Pick {
             Some(record) => &record.run,
             None => &self.lines[*at].name,
         };
-        let mut found = [before, with, near, without].concat();
+        let is_file_open = self.left_out.first().is_some_and(|open| stored.find(open).is_none());
+        let (second, third) = if is_file_open { (near, with) } else { (with, near) };
+        let mut found = [before, second, third, without].concat();
         found.retain(|at| !self.left_out.contains(name(at)));
         found
     }

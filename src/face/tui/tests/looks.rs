@@ -216,6 +216,9 @@ fn experiments_are_listed_by_name_before_they_are_planned() {
     assert!(screen.contains("  quickstart") && screen.contains("  paper-70b"), "{screen}");
     driver.shows("How much of a slow all-reduce");
     driver.shows("reading the grid…");
+    // the mark of queued sweeps is not that of runs to count
+    driver.shows(" counting ╮");
+    driver.hides("…│");
     driver.hides("u undo");
     driver.enter();
     driver.shows("your key acts in a moment");
@@ -233,6 +236,19 @@ fn experiments_are_listed_by_name_before_they_are_planned() {
     answer(&mut driver, &mut effects, "ahead");
     assert!(driver.state.live.is_running() && driver.state.cx.tab == Tab::Live);
     assert_eq!(driver.state.live.experiment.as_deref(), Some("paper-70b"));
+}
+
+#[test]
+fn each_experiment_of_a_long_list_has_its_question_in_a_wide_window() {
+    for (size, has_questions) in [((80, 24), false), ((120, 24), false), ((120, 40), true)] {
+        let mut driver = Driver::empty(size.0, size.1);
+        let named = |at: usize| (format!("experiment-{at}"), format!("Is number {at} fast?"));
+        driver.state.experiments.list_names((0..19).map(named).collect());
+        let screen = driver.screen();
+        assert_eq!(screen.contains("Is number 9 fast?"), has_questions, "{screen}");
+        // those that have no row are counted
+        driver.shows(" more ─╯");
+    }
 }
 
 #[test]

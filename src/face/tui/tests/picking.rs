@@ -102,6 +102,10 @@ fn an_open_palette_is_rebuilt_for_new_contents_alone_and_keeps_text_and_line() {
 fn other_words_find_an_action_from_every_screen() {
     for (typed, name) in [
         ("diff", "compare two marked runs side by side"),
+        (
+            "slowest all-reduce",
+            "longest exposed collectives in decode; again: in prefill, everything, the step, the selection",
+        ),
         ("beside", "open the run's timeline below the open one"),
         ("unmark", "unmark all"),
         ("exit", "quit"),
@@ -120,6 +124,16 @@ fn other_words_find_an_action_from_every_screen() {
     driver.enter();
     assert_eq!(driver.state.cx.tab, Tab::Runs, "its screen is shown");
     driver.shows("this takes two runs");
+}
+
+#[test]
+fn the_selected_action_is_shown_whole_and_once() {
+    let mut driver = Driver::full(60, 16);
+    driver.keys("1:longest exposed");
+    let screen = driver.screen();
+    assert_eq!(screen.matches("longest exposed coll").count(), 1, "{screen}");
+    driver.shows("the selection");
+    driver.hides("collecti…");
 }
 
 #[test]
@@ -171,6 +185,20 @@ fn a_filter_by_a_column_with_a_slash_is_a_filter() {
     driver.tap(KeyCode::Enter);
     assert!(driver.state.cx.overlays.is_empty(), "{}", driver.screen());
     driver.shows("20260102-0304-");
+}
+
+#[test]
+fn a_second_trace_is_offered_from_the_directory_of_the_first() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| format!("{}/{name}", dir.path().display());
+    for name in ["a.json", "b.json"] {
+        let event = r#"[{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]"#;
+        std::fs::write(path(name), event).expect("a file");
+    }
+    let mut driver = Driver::full(120, 40);
+    driver.state.cx.opened(path("a.json"));
+    driver.taps("4b");
+    assert!(offered(&driver).contains(&path("b.json")), "{}", driver.screen());
 }
 
 #[test]

@@ -152,6 +152,28 @@ fn the_smallest_window_keeps_headline_trust_table_and_next_keys() {
 }
 
 #[test]
+fn an_emulated_link_has_its_latency_in_words_beside_it() {
+    let mut driver = started_sweep((120, 40));
+    driver.state.cx.tab = Tab::Experiments;
+    driver.shows("emulated:alpha_us=200,gb_s=5 (200 us + bytes/5 GB/s)");
+}
+
+#[test]
+fn a_noisy_stored_result_says_so_beside_its_trust_on_the_list_of_experiments() {
+    for (size, warning) in
+        [((60, 16), "! Noisy:"), ((80, 24), "noisy (below)"), ((120, 40), "noisy (below)")]
+    {
+        let mut driver = ended_sweep(size);
+        let mut answer = driver.state.live.answers.clone().expect("the sweep has a result").remove(0);
+        answer.noise = Some("Noisy: rounds of ladder took 4 to 9 ms.".to_owned());
+        driver.state.cx.tab = Tab::Experiments;
+        let draft = driver.state.experiments.draft_mut().expect("an experiment is selected");
+        draft.checked.as_mut().expect("it is checked").answers = vec![answer];
+        driver.shows(warning);
+    }
+}
+
+#[test]
 fn the_details_of_a_result_are_behind_a_key() {
     let mut driver = ended_sweep((120, 40));
     let details = ["Quality of ladder was not evaluated", "6 cells: tiny"];
@@ -239,6 +261,8 @@ fn a_tall_window_shows_the_whole_stored_result_of_an_experiment() {
         let screen = driver.screen();
         // a card leaves the cells to the grid below it
         assert_eq!(screen.contains("tok/s vs standard"), is_whole, "{screen}");
+        // its details take rows that would be blank
+        assert_eq!(screen.contains("• Quality of ladder was not evaluated"), is_whole, "{screen}");
         // nothing of the card is hidden behind a note, and the grid has its rows
         assert!(!is_whole || !screen.contains(" note: ?") && screen.contains(" question "), "{screen}");
     }

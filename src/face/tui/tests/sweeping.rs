@@ -141,6 +141,30 @@ fn an_edited_value_changes_the_count_of_cells_and_can_be_undone() {
 }
 
 #[test]
+fn values_that_do_not_fit_are_counted() {
+    for (size, more) in [((60, 16), " +3"), ((80, 24), " +1 more"), ((120, 40), "upper-bound")] {
+        let driver = workbench(size);
+        let screen = driver.screen();
+        let row = screen.lines().find(|row| row.contains("architecture   standard")).expect("an axis");
+        assert!(row.contains(more) && !row.contains('›'), "{row}");
+    }
+}
+
+#[test]
+fn leaving_the_grid_shows_its_first_row_again() {
+    for leave in [KeyCode::Left, KeyCode::Esc] {
+        let mut driver = workbench((80, 24));
+        press(&mut driver, KeyCode::Right);
+        for _ in 0..30 {
+            press(&mut driver, KeyCode::Down);
+        }
+        driver.hides("architecture   standard");
+        press(&mut driver, leave);
+        driver.shows("architecture   standard");
+    }
+}
+
+#[test]
 fn values_are_added_moved_and_removed_and_lists_typed() {
     let mut driver = workbench((120, 40));
     at_tp(&mut driver);
@@ -267,6 +291,8 @@ fn enter_asks_before_a_long_sweep_with_what_it_runs_and_how_long_that_takes() {
     let is_sweep = |effect: &Effect| matches!(effect, Effect::Sweep(_));
     assert!(!press(&mut driver, KeyCode::Enter).iter().any(is_sweep));
     driver.shows("Run hide: 16 runs, about 2 min 05 s, simulated?");
+    // unlike the key of the footer
+    driver.shows("without asking");
     assert!(!keys(&mut driver, "n").iter().any(is_sweep));
     driver.hides("Run hide");
     // a moment needs no question
@@ -1213,6 +1239,7 @@ fn the_hint_of_the_papers_sweep_says_when_it_is_stored() {
     let run = Record { experiment: Some("paper-70b".into()), ..record("20260102-0304-7", spec, 1.0) };
     send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(vec![run], Vec::new())))));
     driver.shows("show the paper's 70B sweep (simulated, stored)");
+    driver.shows("Measures how much of LLM decoding waits for communication, and which architecture");
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub fn card_lines<'a>(
 }
 
 /// Row on how far to trust a result: the first clauses that fit, and the word for noise.
-fn badge(trust: &str, is_noisy: bool, width: usize) -> String {
+pub fn badge(trust: &str, is_noisy: bool, width: usize) -> String {
     let noisy = if is_noisy { ", noisy (below)" } else { "" };
     let end = if is_noisy { noisy } else { " …" };
     let kept = leading_clauses(trust, width.saturating_sub(end.width()), &["; ", ", "]);

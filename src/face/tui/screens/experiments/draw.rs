@@ -18,12 +18,12 @@ use super::{Act, Experiments, list};
 use crate::face::tui::format::unable_word;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::result_card::{card_lines, more_keys, result_lines};
+use crate::face::tui::widgets::result_card::{badge, card_lines, more_keys, result_lines};
 use crate::face::tui::widgets::wrap::clauses_in_rows;
 use base::text::duration;
 use lab::sweep::forecast::Forecast;
 use study::answer::{Answer, CardLine};
-use table::Provenance;
+use table::{Link, Provenance};
 
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
@@ -141,9 +141,11 @@ pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<ScreenN
     };
     let (inner, parts) = (inside(area), parts(experiments, inside(area), cx));
     let width = usize::from(inner.width.saturating_sub(2));
+    // on the screen, a comma and the word for noise may follow the trust
+    let bare = |word: &str| word.trim_end_matches(',').to_owned();
     let shown = |lines: Vec<&str>, rows: u16| {
         let rows = lines.into_iter().take(rows.into()).flat_map(str::split_whitespace);
-        rows.map(str::to_owned).collect::<Vec<_>>()
+        rows.map(bare).collect::<Vec<String>>()
     };
     let head = parts.head.lines.iter().map(|(text, _)| text.as_str());
     let above = shown(head.collect(), parts.top.height);
@@ -152,7 +154,7 @@ pub fn notes(experiments: &Experiments, area: Rect, cx: &Context) -> Vec<ScreenN
     let height = parts.bottom.height.saturating_sub(1);
     let below = shown(wrapped.iter().map(String::as_str).collect(), height);
     let holds = |shown: &[String], text: &str| {
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let words: Vec<String> = text.split_whitespace().map(bare).collect();
         shown.windows(words.len().max(1)).any(|shown| shown == words)
     };
     let answers = draft.checked.iter().flat_map(|checked| &checked.answers);
@@ -216,16 +218,32 @@ fn head(draft: &Draft, width: usize, height: u16, below: usize) -> Head {
     };
     if is_answered && height >= TALL {
         let whole = with(&|answer| result_lines(std::slice::from_ref(answer), width));
+        let with_details = with(&|answer| {
+            let details = answer.details.iter().map(|text| (CardLine::Bullet, text.as_str()));
+            let mut lines = result_lines(std::slice::from_ref(answer), width);
+            lines.extend(card_lines(details, width));
+            lines
+        });
         let room = usize::from(height).saturating_sub(below);
-        if whole.len() <= room {
-            return Head { lines: whole, has_question, room: Some(room) };
+        if let Some(lines) = [with_details, whole].into_iter().find(|lines| lines.len() <= room) {
+            return Head { lines, has_question, room: Some(room) };
         }
     }
     let lines = with(&|answer| match height < LOW {
         true => low_card(answer, width, low_rows(height).into()),
-        false => card_lines(card(answer), width),
+        false => whole_card(answer, width),
     });
     Head { lines, has_question, room: None }
+}
+
+/// Card of an answer; the trust in noisy results is a row with the word for it, because the warning may be cut off below.
+fn whole_card(answer: &Answer, width: usize) -> Vec<(String, Role)> {
+    let noisy = answer.noise.as_ref().map(|_| badge(answer.trust_and_scope().0, true, width));
+    let lines = card(answer).map(|(line, text)| match (line, &noisy) {
+        (CardLine::Basis(_), Some(noisy)) => (line, noisy.as_str()),
+        _ => (line, text),
+    });
+    card_lines(lines, width)
 }
 
 /// Card for a low editor: the headline, a row of the warning about noise, the trust, and bullets that fit whole.
@@ -307,30 +325,44 @@ struct Chip {
     text: String,
 }
 
-/// Values of a row that fit, including the one in column `in_view`. The flags are true if values are cut on the left and
-/// on the right.
-fn chips(row: &DraftRow, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool) {
+/// Columns of values from which the number of those that do not fit has a word.
+const WORDED: usize = 24;
+
+/// Columns for the number of values that do not fit, `+2 more`, or `+2` in a narrow row, in values of this width.
+const fn more_columns(width: usize) -> usize {
+    if width < WORDED { " +12".len() } else { " +12 more".len() }
+}
+
+/// Values of a row that fit whole, including the one in column `in_view`, which is cut if it is too wide. Also whether
+/// values are hidden on the left, and how many on the right.
+fn chips(row: &DraftRow, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<Chip>, bool, usize) {
     let text = |i: usize, value: &String| {
         if i + 1 == column { format!("[{value}]") } else { format!(" {value} ") }
     };
     let texts: Vec<String> = row.values.iter().enumerate().map(|(i, value)| text(i, value)).collect();
     let width = usize::from(right.saturating_sub(x));
+    let all: usize = texts.iter().map(|text| text.width()).sum();
+    // a last value may end at the edge with its blank
+    let is_cut = all > width + 1 && texts.len() > 1;
+    let width = if is_cut { width.saturating_sub(more_columns(width)) } else { width };
+    let right = x + width as u16;
     let selected = in_view.saturating_sub(1);
     let length = |from: usize| -> usize {
         texts.iter().take(selected + 1).skip(from).map(|text| text.width()).sum()
     };
     let first = (0..selected).find(|first| length(*first) + 2 <= width).unwrap_or(selected);
-    let (mut shown, mut at, mut cut) = (Vec::new(), x + u16::from(first > 0) * 2, false);
+    let (mut shown, mut at, count) = (Vec::new(), x + u16::from(first > 0) * 2, texts.len());
     for (i, text) in texts.into_iter().enumerate().skip(first) {
-        if at >= right {
-            cut = true;
+        let end = at.saturating_add(text.width() as u16);
+        // the blank after a value may be cut
+        if end > right + 1 && i > first {
             break;
         }
-        let end = at.saturating_add(text.width() as u16);
         shown.push(Chip { column: i + 1, x: at, text });
         at = end;
     }
-    (shown, first > 0, cut || at > right)
+    let after = count.saturating_sub(first + shown.len());
+    (shown, first > 0, after)
 }
 
 /// Row and column of the editor at a window position.
@@ -463,8 +495,10 @@ fn draw_row(
         put(buf, area, x, area.y, "‹", theme.style(Role::Dim));
     }
     let mut end = x;
-    // values do not overlap the typed text
-    let values = Rect { width: right.saturating_sub(area.x), ..area };
+    // values do not overlap the typed text, or the number of those that do not fit
+    let room = usize::from(right.saturating_sub(x));
+    let kept = if after > 0 { more_columns(room) as u16 } else { 0 };
+    let values = Rect { width: right.saturating_sub(area.x + kept), ..area };
     for chip in &shown {
         if typed.is_some_and(|(from, _)| chip.column > from) {
             break;
@@ -481,8 +515,18 @@ fn draw_row(
     if row.kind == RowKind::Default && row.name != "question" && row.values != ["default"] {
         put(buf, area, end, area.y, "(default)", theme.style(Role::Dim));
     }
-    if after {
-        put(buf, area, area.right().saturating_sub(1), area.y, "›", theme.style(Role::Dim));
+    if let [value] = row.values.as_slice()
+        && let Ok(Link::Emulated { alpha_us, gb_s }) = value.parse::<Link>()
+    {
+        let words = format!("({alpha_us} us + bytes/{gb_s} GB/s)");
+        if usize::from(area.right().saturating_sub(end)) >= words.width() {
+            put(buf, area, end, area.y, &words, theme.style(Role::Dim));
+        }
+    }
+    if after > 0 {
+        let more = if room < WORDED { format!("+{after}") } else { format!("+{after} more") };
+        let x = area.right().saturating_sub(more.width() as u16);
+        put(buf, area, x, area.y, &more, theme.style(Role::Dim));
     }
 }
 

@@ -17,7 +17,7 @@ const LADDER_IN_SHORT: &str =
 /// Least width for [`LADDER_IN_SHORT`].
 pub(super) const LADDER_COLUMNS: u16 = 79;
 
-/// Introduction and first keys to press; once runs are stored, the keys alone.
+/// Introduction and first keys to press; once runs are stored, the keys below its first sentence if there is a row for it.
 pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Context) {
     let (theme, is_first_use) = (cx.theme, experiments.is_first_use);
     if area.height == 0 {
@@ -25,12 +25,13 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
     }
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Text));
     let mut top = area.y;
-    if is_first_use {
+    if is_first_use || area.height > 1 {
         let title = leading_clauses(TITLE, area.width.saturating_sub(1).into(), &[","]).unwrap_or(TITLE);
         line(buf, area, 0, &[(" ", text), (title, theme.style(Role::Title))]);
         top += 1;
     }
     let ladder = match area.width {
+        _ if !is_first_use => None,
         120.. if area.height > 2 => Some(LADDER),
         LADDER_COLUMNS..120 if area.height > 3 => Some(LADDER_IN_SHORT),
         _ => None,
@@ -89,10 +90,16 @@ const REMARK_COLUMNS: u16 = 36;
 pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
     let list = frame(buf, areas.list, "experiments", theme);
-    // of the counts below
-    let heading = if areas.list.width < 32 { " stored " } else { " stored runs " };
+    // of the counts below; a blank count would read as none
+    let heading = match (experiments.entries.is_none(), areas.list.width < 32) {
+        (true, _) => " counting ",
+        (false, true) => " stored ",
+        (false, false) => " stored runs ",
+    };
     let x = areas.list.right().saturating_sub(heading.width() as u16 + 1);
     put(buf, areas.list, x, areas.list.y, heading, theme.style(Role::Dim));
+    let (above, rows) = (experiments.list.offset, usize::from(list.height.div_ceil(areas.rows)));
+    hidden_rows(buf, areas.list, above, experiments.len().saturating_sub(above + rows), theme);
     let runs = stored_elsewhere(experiments, cx);
     if runs > 0 && areas.welcome.height == 0 {
         let y = areas.list.bottom().saturating_sub(1);
@@ -114,8 +121,6 @@ pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Expe
             (None, None) => {
                 let (name, question) = &experiments.names[row];
                 put(buf, list, list.x + 2, y, name, theme.style(Role::Text));
-                // its runs are counted in a moment
-                put(buf, list, list.right().saturating_sub(1), y, "…", theme.style(Role::Dim));
                 draw_question(buf, area, question, theme);
             }
         }

@@ -231,7 +231,8 @@ impl Screen for Experiments {
             ScreenInput::Step(rows) if self.editing => self.move_in_grid(rows),
             ScreenInput::Mouse(body, event) => return self.point(body, event, cx),
             ScreenInput::Close => {
-                (self.editing, self.early) = (false, None);
+                self.leave_grid();
+                self.early = None;
                 self.later.clear();
             }
             _ => return false,
@@ -359,6 +360,7 @@ struct ExperimentAreas {
 impl Experiments {
     fn areas(&self, body: Rect) -> ExperimentAreas {
         let welcome = match body.height {
+            22.. if !self.is_first_use => 2,
             20.. if !self.is_first_use => 1,
             _ if !self.is_first_use => 0,
             30.. if body.width >= 120 => 3,
@@ -368,11 +370,15 @@ impl Experiments {
             _ => 0,
         };
         let (welcome, rest) = cut_top(body, welcome);
-        let has_questions = rest.width >= 100 && usize::from(rest.height) >= 2 * self.len() + 2;
+        let height = usize::from(rest.height);
+        // names alone say little: in a wide window, questions are worth scrolling for the last quarter
+        let least = if rest.width >= 120 { 3 * self.len() / 2 + 2 } else { 2 * self.len() + 2 };
+        let has_questions = rest.width >= 100 && height >= least;
         let (rows, width) = match has_questions {
-            true if usize::from(rest.height) >= 3 * self.len() + 2 => (3, (rest.width * 2 / 5).min(72)),
+            true if height >= 3 * self.len() + 2 => (3, (rest.width * 2 / 5).min(72)),
             // a question has one row
-            true => (2, (rest.width / 2).min(100)),
+            true if rest.width >= 160 => (2, (rest.width / 2).min(100)),
+            true => (2, rest.width * 2 / 5),
             false => (1, (rest.width / 4).clamp(26, 40)),
         };
         let (list, editor) = cut_left(rest, width);
@@ -386,10 +392,21 @@ impl Experiments {
         }
     }
 
+    /// Moves the focus back to the list, and the grid to its first row, which [`draw::fit`] then shows.
+    fn leave_grid(&mut self) {
+        if std::mem::take(&mut self.editing)
+            && let Some(draft) = self.draft_mut()
+        {
+            (draft.list.selected, draft.column) = (0, 0);
+        }
+    }
+
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
         let ExperimentAreas { list: left, editor: right, .. } = self.areas(body);
         if left.contains(event.at) {
-            self.editing &= event.kind != PointerKind::Click;
+            if event.kind == PointerKind::Click {
+                self.leave_grid();
+            }
             return false;
         }
         match event.kind {
@@ -443,7 +460,7 @@ impl Experiments {
         let value = column.checked_sub(1);
         let (what, text) = match (act, row.kind, value) {
             (Act::Left, _, None) => {
-                self.editing = false;
+                self.leave_grid();
                 return Ok(());
             }
             (Act::Left, _, Some(previous)) => {

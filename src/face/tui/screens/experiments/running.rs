@@ -18,9 +18,10 @@ impl Experiments {
     /// Shows the stored result of the selected experiment, or runs what is left: after a question if that may take long.
     pub(super) fn choose(&self, cx: &mut Context) {
         match self.run_question(cx.sweeps.running.is_some()) {
-            Some(text) => cx.confirm(text, |screen: &mut Self, cx| {
-                screen.run(SweepSelection::Missing, cx);
-            }),
+            Some(question) => {
+                let text = format!("{question} {} does so without asking.", cx.key::<Self>(Act::Run));
+                cx.confirm(text, |screen: &mut Self, cx| screen.run(SweepSelection::Missing, cx));
+            }
             None => self.run(SweepSelection::Missing, cx),
         }
     }
