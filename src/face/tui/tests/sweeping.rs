@@ -556,11 +556,18 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
     assert_eq!(driver.state.live.list.selected, 2, "the first that runs");
 }
 
+/// Ends a round of a cell with this many tokens/s.
+fn end_round(driver: &mut Driver, cell: usize, round: u32, tokens_per_s: f64) {
+    let spec = driver.state.live.cells[cell].spec.clone();
+    let run = format!("20260102-0304-{cell}-{round}");
+    let record = Record { round, ..record(&run, spec, tokens_per_s) };
+    send(driver, news(SweepEvent::RunEnded { cell, round, record: record.into() }));
+}
+
 #[test]
 fn a_running_cell_is_described_and_compared_with_its_standard() {
-    let driver = Driver::full(80, 24).with_sweep();
+    let mut driver = Driver::full(80, 24).with_sweep();
     for said in [
-        "1.25x standard (TPOT 5.00 ms, 800 tok/s, 7.5 % exposed)",
         "so far: TPOT 4.00 ms, 1000 tok/s",
         "ladder at TP 2, batch 4, P2P on: ",
         // the second round
@@ -568,6 +575,28 @@ fn a_running_cell_is_described_and_compared_with_its_standard() {
     ] {
         driver.shows(said);
     }
+    // samples of an unfinished round are not compared
+    driver.hides("x standard");
+    end_round(&mut driver, 1, 0, 1000.0);
+    driver.shows("1.25x standard in 1 round (TPOT 5.00 ms, 800 tok/s, 7.5 % exposed)");
+}
+
+#[test]
+fn a_ratio_to_standard_is_of_the_rounds_that_both_have() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    end_round(&mut driver, 1, 0, 896.0);
+    driver.shows("1.12x standard in 1 round (");
+    driver.shows("1.12x in 1 round");
+    driver.shows("best so far: ladder tp2 1.12x standard's tok/s in 1 round");
+    // standard is at half the speed in its second round, which ladder has not run yet
+    end_round(&mut driver, 0, 1, 400.0);
+    driver.shows("1.12x standard in 1 round");
+    driver.hides("1.12x standard in 1 round (");
+    driver.shows("1.12x in 1 round");
+    driver.shows("best so far: ladder tp2 1.12x standard's tok/s in 1 round");
+    end_round(&mut driver, 1, 1, 448.0);
+    driver.shows("1.12x standard (");
+    driver.hides("in 1 round");
 }
 
 #[test]
@@ -592,7 +621,7 @@ fn empty_rows_below_a_cell_compare_the_cells_so_far() {
     send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
     let ladder = bar(&driver, "… ladder tp2");
     assert_eq!((ladder.0, ladder.1), (48, 4), "{}", ladder.2);
-    assert!(ladder.2.contains("4.00    7.5 %              1.25x"), "{}", ladder.2);
+    assert!(ladder.2.contains("4.00    7.5 %   1.25x in 1 round"), "{}", ladder.2);
     Driver::full(80, 24).with_sweep().hides("tok/s vs standard");
 }
 
@@ -620,9 +649,9 @@ fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
     let cell = driver.state.live.cells[1].spec.clone();
     let record = record("20260102-0304-10", cell, 1000.0).into();
     send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
-    driver.shows("best so far: ladder tp2 1.25x standard");
+    driver.shows("best so far: ladder tp2 1.25x standard in 1 round");
     driver.state.live.noise = Some("rounds of ladder vary by 40 %".into());
-    driver.shows("best so far: ladder tp2 1.25x standard's tok/s (noisy)");
+    driver.shows("best: ladder tp2 1.25x standard in 1 round (noisy)");
 }
 
 #[test]

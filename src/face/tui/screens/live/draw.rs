@@ -429,8 +429,10 @@ fn details_rows(cell: &LiveCell) -> u16 {
 fn draw_border(buf: &mut Buffer, area: Rect, live: &Live, theme: Theme, explains_lanes: bool) {
     let border = Rect { width: area.width.saturating_sub(2), ..area };
     let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
-    if let Some(best) = live.best().filter(|_| live.is_running()) {
-        x = put(buf, border, x, y, &format!(" best so far: {best} "), theme.style(Role::Title)) + 1;
+    let best = live.best();
+    if live.is_running() && !best.is_empty() {
+        let best = first_fitting(&best, border.width.saturating_sub(4));
+        x = put(buf, border, x, y, &format!(" {best} "), theme.style(Role::Title)) + 1;
     }
     let room = usize::from(border.right().saturating_sub(x + 2));
     let legend = if explains_lanes { LEGEND.to_owned() } else { format!("{LANES_KEY} · {LEGEND}") };
@@ -439,7 +441,7 @@ fn draw_border(buf: &mut Buffer, area: Rect, live: &Live, theme: Theme, explains
     }
 }
 
-/// Facts about a cell, most important first: its lead over `standard` in the same setting, its numbers so far, its
+/// Facts about a cell, most important first: its ratio to `standard` in the same setting, its numbers so far, its
 /// architecture in words, and the next cells.
 fn facts(live: &Live, cell: &LiveCell) -> Vec<String> {
     let numbers = |cell: &LiveCell| {
@@ -450,9 +452,12 @@ fn facts(live: &Live, cell: &LiveCell) -> Vec<String> {
     };
     let own = Some(numbers(cell)).filter(|own| !own.is_empty());
     let own = own.map(|own| format!("{}: {own}", if live.is_running() { "so far" } else { "medians" }));
-    let beside = live.beside_standard(cell);
-    let beside =
-        beside.map(|(standard, speedup)| format!("{speedup:.2}x standard ({})", numbers(standard)));
+    let beside = live.beside_standard(cell).map(|(standard, ratio)| {
+        let words = format!("{:.2}x standard{}", ratio.speedup, live.of_rounds(ratio));
+        // numbers of other rounds would contradict the ratio
+        let is_whole = [standard, cell].iter().all(|cell| cell.rounds.len() == ratio.rounds);
+        if is_whole { format!("{words} ({})", numbers(standard)) } else { words }
+    });
     let spec = &cell.spec;
     let setting = [Axis::TP, Axis::Option("batch"), Axis::P2P].map(|axis| axis.phrase(spec)).join(", ");
     let meaning = own_meaning(&spec.architecture);

@@ -4,6 +4,7 @@ mod chart;
 mod draw;
 mod progress;
 mod result;
+mod standing;
 pub mod state;
 
 use std::sync::Arc;

@@ -180,8 +180,8 @@ pub struct LiveCell {
     /// Duration of the last run, in ms.
     pub took_ms: Option<u64>,
     pub record: Option<Arc<Record>>,
-    /// Cell of plain `standard` in the same setting, if the sweep has one.
-    standard: Option<usize>,
+    /// Index of the cell of plain `standard` in the same setting, if the sweep has one.
+    pub standard: Option<usize>,
     pub log: VecDeque<String>,
     pub doing: RunProgress,
     /// Facts that need no run; `None` until computed.
@@ -348,37 +348,6 @@ impl Live {
 
     pub fn selected(&self) -> Option<&LiveCell> {
         self.cells.get(self.list.selected)
-    }
-
-    /// Finished `standard` in the setting of another cell, and that cell's tokens/s relative to it.
-    pub fn beside_standard(&self, cell: &LiveCell) -> Option<(&LiveCell, f64)> {
-        let standard = self.cells.get(cell.standard?)?;
-        let is_other = !standard.rounds.is_empty() && !std::ptr::eq(standard, cell);
-        is_other.then_some((standard, cell.tokens_per_s? / standard.tokens_per_s?))
-    }
-
-    /// Best finished cell: `ladder tp2 1.25x standard`. If none is faster than its `standard`, the fastest `standard`;
-    /// before any has its `standard`, the cell with the most tokens/s. Noise is named: `standard tp2 800 tok/s (noisy)`.
-    pub fn best(&self) -> Option<String> {
-        /// Least speedup that two decimals show as one.
-        const FASTER: f64 = 1.005;
-        let is_choice = |cell: &&LiveCell| !cell.rounds.is_empty() && !cell.spec.architecture.is_limit();
-        let finished = || self.cells.iter().filter(is_choice);
-        let noisy = if self.noise.is_some() { " (noisy)" } else { "" };
-        let speedups = finished().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
-        let fastest = speedups.max_by(|a, b| a.1.total_cmp(&b.1));
-        if let Some((cell, speedup)) = fastest.filter(|(_, speedup)| *speedup >= FASTER) {
-            let measure = if self.latency() == "TTFT" { "" } else { "'s tok/s" };
-            return Some(format!("{} {speedup:.2}x standard{measure}{noisy}", self.title(&cell.spec)));
-        }
-        let is_standard = |cell: &LiveCell| {
-            let standard = cell.standard.and_then(|at| self.cells.get(at));
-            standard.is_some_and(|standard| std::ptr::eq(standard, cell))
-        };
-        let rates = finished().filter(|cell| fastest.is_none() || is_standard(cell));
-        let rates = rates.filter_map(|cell| Some((cell, cell.tokens_per_s?)));
-        let (cell, rate) = rates.max_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some(format!("{} {} tok/s{noisy}", self.title(&cell.spec), digits(rate)))
     }
 
     /// The next cells to run, at most `most`, with the estimated ms of a run if known.
