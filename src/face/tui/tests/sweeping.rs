@@ -655,6 +655,23 @@ fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
 }
 
 #[test]
+fn the_load_at_the_start_warns_of_noise_until_runs_have_signs_of_it() {
+    let mut driver = Driver::full(120, 40);
+    driver.state.cx.load = || Some(10_000.0);
+    let mut driver = driver.with_sweep();
+    driver.shows("! load 10000.0 on ");
+    driver.shows(": results will be noisy. Close other programs.");
+    driver.state.live.noise = Some("Noisy so far: rounds of ladder vary".into());
+    driver.shows("! Noisy so far");
+    driver.hides("results will be noisy");
+    // what is simulated has no noise
+    let mut simulated = workbench((120, 40));
+    simulated.state.cx.load = || Some(10_000.0);
+    keys(&mut simulated, "r");
+    simulated.hides("results will be noisy");
+}
+
+#[test]
 fn standard_is_the_best_where_nothing_beats_it() {
     let mut driver = Driver::full(80, 24).with_sweep();
     let cell = driver.state.live.cells[1].spec.clone();

@@ -462,6 +462,9 @@ impl Live {
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
         // before the sweep itself loads the machine
         let (stored, load) = (cx.stored.clone(), (cx.load)());
+        if let Some(load) = load {
+            self.expect_noise(load);
+        }
         cx.ask(
             "work",
             move |_| {

@@ -12,7 +12,7 @@ use lab::sweep::forecast::RemainingTime;
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use run::Feasibility;
 use run::{RunEvent, StepLanes};
-use study::analysis::{Axis, Varied};
+use study::analysis::{Axis, Varied, noise_forecast};
 use study::answer::Answer;
 use table::{Metrics, Overlap, Record, Spec, Status, limit, steps_ms};
 
@@ -72,6 +72,8 @@ pub struct Live {
     pub unpooled: Vec<usize>,
     /// Noise warning about the runs finished so far.
     pub noise: Option<String>,
+    /// Noise warning about the load of the machine when the sweep began, shown until runs have signs of noise.
+    pub expected_noise: Option<String>,
     /// Latest failed run: cell, round and first line of the reason.
     pub failure: Option<(usize, u32, String)>,
     /// Result of the finished sweep; `None` until computed.
@@ -591,6 +593,12 @@ impl Live {
         self.cells.iter().map(|cell| cell.work * f64::from(cell.executed)).sum()
     }
 
+    /// Warns of noise at this load if a run is left.
+    pub fn expect_noise(&mut self, load: f64) {
+        let left = self.cells.iter().filter(|cell| cell.can_run() && cell.awaits_rounds(self.rounds));
+        self.expected_noise = noise_forecast(load, left.map(|cell| &cell.spec));
+    }
+
     /// Takes the work of each cell, in predicted seconds if any is executed; none if it could not be predicted. Earlier
     /// runs of this session replace the prediction.
     pub fn weigh(&mut self, work: Vec<f64>) {
@@ -611,13 +619,14 @@ impl Live {
         })
     }
 
-    /// Warning about the results of a running sweep: a failed run with its reason, else noise.
+    /// Warning about the results of a running sweep: a failed run with its reason, else measured or expected noise.
     pub fn warning(&self) -> Option<String> {
         let failure = self.failure.as_ref().and_then(|(at, round, why)| {
             let cell = self.cells.get(*at).filter(|cell| cell.bad.contains_key(round))?;
             Some(format!("✘ {} failed: {why}", self.title(&cell.spec)))
         });
-        let noise = || self.noise.as_ref().map(|noise| format!("! {noise}"));
+        let expected = || Some(format!("! {}. Close other programs.", self.expected_noise.as_ref()?));
+        let noise = || self.noise.as_ref().map(|noise| format!("! {noise}")).or_else(expected);
         failure.or_else(noise).filter(|_| self.is_running())
     }
 
