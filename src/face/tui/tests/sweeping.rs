@@ -777,6 +777,31 @@ fn a_sweep_without_a_cancelled_cell_says_what_is_left_and_resumes_it() {
 }
 
 #[test]
+fn cancelled_runs_are_counted_as_the_choice_of_the_user() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    driver.hides("cancelled");
+    keys(&mut driver, "c");
+    driver.state.cx.notice = None;
+    let spec = driver.state.live.cells[1].spec.clone();
+    let stopped = Record { status: Status::Interrupted, metrics: None, ..record("x", spec, 1.0) };
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record: stopped.into() }));
+    driver.shows("1/4 runs, 2 cancelled");
+    driver.shows("◼ ladder tp2");
+    driver.shows("╭ cancelled: ladder tp2");
+    end_round(&mut driver, 0, 1, 800.0);
+    send(&mut driver, ended(0, false));
+    driver.shows("◼ cancelled: 2 runs; r runs them");
+    driver.shows("2/4 runs, 2 cancelled");
+    driver.hides("interrupted");
+    // the whole sweep, with one run of four
+    let mut driver = Driver::full(120, 40).with_sweep();
+    keys(&mut driver, "Cy");
+    send(&mut driver, ended(0, true));
+    driver.shows("◼ cancelled: 3 runs; r runs them");
+    driver.shows("1/4 runs, 3 cancelled");
+}
+
+#[test]
 fn a_sweep_that_begins_before_the_stored_runs_are_read_counts_them_as_they_come() {
     let mut driver = Driver::empty(80, 24);
     let experiment = Experiment::from_str(TEXT, Path::new("hide.toml"));

@@ -130,11 +130,18 @@ fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
             };
             (word.into(), Role::Active)
         }
-        (Some(_), _) if live.was_interrupted() => {
+        (Some((_, ended)), _) if live.was_interrupted() => {
             let progress = live.progress(cx.now_ms);
-            let (done, of) = (progress.done, progress.total);
+            let (done, of, cancelled) = (progress.done, progress.total, progress.cancelled);
             let resume = cx.key::<Live>(Act::RetryFailed);
-            (format!("◼ interrupted at {done} of {of}: {resume} resumes"), Role::Warn)
+            let word = match cancelled > 0 && (live.cancelling || !ended.interrupted) {
+                true => {
+                    let them = if cancelled == 1 { "it" } else { "them" };
+                    format!("◼ cancelled: {}; {resume} runs {them}", counted(cancelled, "run"))
+                }
+                false => format!("◼ interrupted at {done} of {of}: {resume} resumes"),
+            };
+            (word, Role::Warn)
         }
         (Some((_, ended)), _) if ended.failed > 0 => ("✘ ended, with failures".into(), Role::Bad),
         (Some(_), _) => ("✔ done".into(), Role::Good),
@@ -175,7 +182,11 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let elapsed = clock(live.worked_ms(cx.now_ms));
     let unable = unable(live, progress.unable, area.width);
     let runs = if progress.total == 1 { "run" } else { "runs" };
-    let count = format!("  {} {runs}", live.count_words(&progress));
+    let cancelled = match progress.cancelled {
+        0 => String::new(),
+        runs => format!(", {runs} cancelled"),
+    };
+    let count = format!("  {} {runs}{cancelled}", live.count_words(&progress));
     let stored = format!(", {} already stored", progress.stored);
     let left = progress.left_ms.map(|left| format!("  left about {}", clock(left))).unwrap_or_default();
     let mut numbers = format!("{count}{stored}{unable}{left}");
@@ -285,15 +296,10 @@ fn awaits_rounds(live: &Live, cell: &LiveCell) -> bool {
     live.is_running() && cell.awaits_rounds(live.rounds)
 }
 
-/// True if the user cancelled the cell before all of its rounds ran.
-fn is_cancelled(live: &Live, cell: &LiveCell) -> bool {
-    cell.cancelled && cell.awaits_rounds(live.rounds)
-}
-
 /// Title of a cell after the glyph of its state.
 pub fn marked_title(live: &Live, cell: &LiveCell, theme: Theme) -> (String, Style) {
     let (glyph, style) = match cell.state {
-        CellState::Queued | CellState::Done(Status::Ok) if is_cancelled(live, cell) => {
+        CellState::Queued | CellState::Done(Status::Ok) if live.is_cancelled(cell) => {
             (Status::Interrupted.glyph(), theme.style(Role::Warn))
         }
         CellState::Queued => (cell.state.glyph(), theme.style(Role::Dim)),
@@ -367,7 +373,9 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let varied = live.title(&cell.spec);
     let more = varied.split(' ').filter(|word| !label.split(' ').any(|own| own == *word));
     let state = match cell.state {
-        CellState::Queued | CellState::Done(Status::Ok) if is_cancelled(live, cell) => {
+        CellState::Queued | CellState::Done(Status::Ok | Status::Interrupted)
+            if live.is_cancelled(cell) =>
+        {
             "cancelled:".to_owned()
         }
         CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {

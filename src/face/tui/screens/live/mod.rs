@@ -47,7 +47,7 @@ acts! {
     Pause: "pause", "p", "pause after the current run, or resume", Some("pause"), "resume stop";
     CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell") => "cancel", "stop abort kill";
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all") => "stop", "stop abort kill";
-    RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume"), "rerun repeat restart continue";
+    RetryFailed: "retry-failed", "r F", "resume: run failed, cancelled and interrupted cells", Some("resume"), "rerun repeat restart continue";
     Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
     Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow") => "track";
     LogUp: "log-up", "[", "scroll the result or the log up", None;

@@ -212,6 +212,8 @@ pub struct LiveProgress {
     pub stored: usize,
     /// All runs: runnable cells times rounds.
     pub total: usize,
+    /// Runs that the user cancelled.
+    pub cancelled: usize,
     pub unable: usize,
     /// Share of the work that is done, including partial runs, 0 to 1.
     pub fraction: f64,
@@ -521,9 +523,15 @@ impl Live {
     /// True if the sweep ended with runs left, including those of single cancelled cells. Failed runs are retried first, so
     /// cancelled cells do not count if any run failed.
     pub fn was_interrupted(&self) -> bool {
-        let is_left = |cell: &LiveCell| cell.can_run() && cell.awaits_rounds(self.rounds);
+        let is_left = |cell: &LiveCell| cell.can_run() && cell.left_rounds(self.rounds).next().is_some();
         let has_left = || self.choice != SweepSelection::Failed && self.cells.iter().any(is_left);
         self.ended.is_some_and(|(_, ended)| ended.interrupted || ended.failed == 0 && has_left())
+    }
+
+    /// True if the user cancelled the cell, or the sweep, before all of its rounds ran.
+    pub fn is_cancelled(&self, cell: &LiveCell) -> bool {
+        let is_chosen = cell.cancelled || self.cancelling && self.ended.is_some();
+        is_chosen && cell.can_run() && cell.left_rounds(self.rounds).next().is_some()
     }
 
     /// Finished and total runs: `3/9`, or `…/9` until the stored runs are read.
@@ -542,6 +550,10 @@ impl Live {
         let bad = |cell: &LiveCell| cell.bad.range(..self.rounds).count();
         let done = able().map(|cell| settled(cell).saturating_sub(bad(cell))).sum();
         let stored = able().map(|cell| cell.stored.range(..self.rounds).count()).sum();
+        let cancelled = able()
+            .filter(|cell| self.is_cancelled(cell))
+            .map(|cell| cell.left_rounds(self.rounds).count());
+        let cancelled = cancelled.sum();
         let failed: f64 = able().map(|cell| cell.work * bad(cell).min(settled(cell)) as f64).sum();
         let finished: f64 = able().map(|cell| cell.work * settled(cell) as f64).sum();
         let partial: f64 = able().map(|cell| cell.work * cell.partial()).sum();
@@ -558,7 +570,8 @@ impl Live {
         let share = |work: f64| if all > 0.0 { (work / all).min(1.0) } else { 0.0 };
         let fraction = if all > 0.0 { share(finished + partial - failed) } else { 1.0 };
         let left_ms = left_s.map(|left| (left * 1e3) as u64);
-        LiveProgress { done, stored, total, unable, fraction, failed: share(failed), left_ms }
+        let failed = share(failed);
+        LiveProgress { done, stored, total, cancelled, unable, fraction, failed, left_ms }
     }
 
     /// Remaining time in seconds, from the cell's last run in this sweep, or from its prediction scaled by [`Self::pace`].
@@ -669,7 +682,13 @@ impl LiveCell {
         if self.state == CellState::Running { self.round + 1 } else { self.round.max(last) + 1 }
     }
 
-    /// True if some of this many rounds have neither a finished nor a failed run.
+    /// Those of this many rounds that have neither a finished nor a failed run; an interrupted one is left to run.
+    pub fn left_rounds(&self, rounds: u32) -> impl Iterator<Item = u32> {
+        let is_interrupted = move |round: &u32| self.bad.get(round) == Some(&Status::Interrupted);
+        (0..rounds).filter(move |round| !self.settled.contains(round) || is_interrupted(round))
+    }
+
+    /// True if some of this many rounds have no run that ended, well or badly.
     pub fn awaits_rounds(&self, rounds: u32) -> bool {
         self.settled.range(..rounds).count() < rounds as usize
     }
