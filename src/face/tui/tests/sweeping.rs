@@ -802,6 +802,33 @@ fn cancelled_runs_are_counted_as_the_choice_of_the_user() {
 }
 
 #[test]
+fn a_cancelled_cell_is_taken_back_before_its_turn_or_runs_after_the_sweep() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    // its second round is ahead
+    press(&mut driver, KeyCode::Up);
+    let effects = keys(&mut driver, "c");
+    assert!(matches!(effects[..], [Effect::Sweep(SweepOrder::CancelCell(0))]), "{effects:?}");
+    driver.shows("cancelled standard tp2: c takes it back before its turn, r runs it after the sweep");
+    driver.state.cx.notice = None;
+    driver.shows("c restore cell");
+    let effects = keys(&mut driver, "c");
+    assert!(matches!(effects[..], [Effect::Sweep(SweepOrder::RestoreCell(0))]), "{effects:?}");
+    driver.shows("standard tp2 runs after all");
+    assert!(!driver.state.live.cells[0].cancelled);
+    // the active run is lost
+    press(&mut driver, KeyCode::Down);
+    keys(&mut driver, "c");
+    driver.shows(
+        "cancelled ladder tp2: r runs it after the sweep; rounds measured apart are not compared",
+    );
+    let effects = keys(&mut driver, "c");
+    assert!(effects.is_empty(), "{effects:?}");
+    driver.shows("ladder tp2 is cancelled already: r runs it after the sweep");
+    driver.state.cx.notice = None;
+    driver.shows("c cancel cell");
+}
+
+#[test]
 fn a_sweep_that_begins_before_the_stored_runs_are_read_counts_them_as_they_come() {
     let mut driver = Driver::empty(80, 24);
     let experiment = Experiment::from_str(TEXT, Path::new("hide.toml"));

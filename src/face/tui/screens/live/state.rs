@@ -667,7 +667,7 @@ impl LiveCell {
     }
 
     /// False if the cell was skipped or reported out of memory, before its runs or by its backend.
-    fn can_run(&self) -> bool {
+    pub fn can_run(&self) -> bool {
         !matches!(self.state, CellState::Done(Status::Skipped | Status::Oom))
     }
 
