@@ -626,6 +626,30 @@ fn empty_rows_below_a_cell_compare_the_cells_so_far() {
 }
 
 #[test]
+fn the_chart_stays_below_cells_that_failed_or_cannot_run() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    let spec = driver.state.live.cells[1].spec.clone();
+    let reason = Some("killed by signal 9".to_owned());
+    let failed = Record { status: Status::Failed, reason, metrics: None, ..record("x", spec, 1.0) };
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record: failed.into() }));
+    let title_row = |driver: &Driver| {
+        let screen = driver.screen();
+        let row = screen.lines().position(|line| line.contains("TPOT so far"));
+        row.unwrap_or_else(|| panic!("no chart:\n{screen}"))
+    };
+    driver.shows("╭ failed ladder tp2");
+    let row = title_row(&driver);
+    for reason in ["80.0 GB > 64 GB", "TP 3 does not divide 8 heads", "killed by signal 9"] {
+        press(&mut driver, KeyCode::End);
+        while !driver.state.live.selected().is_some_and(|cell| cell.note.contains(reason)) {
+            press(&mut driver, KeyCode::Up);
+        }
+        assert_eq!(title_row(&driver), row);
+        driver.shows(&format!("│ {reason}"));
+    }
+}
+
+#[test]
 fn a_chart_without_room_for_all_cells_has_those_in_the_setting_of_the_selected_one() {
     let mut driver = workbench((80, 24));
     keys(&mut driver, "r");

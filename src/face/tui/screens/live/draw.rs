@@ -388,8 +388,8 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [state.as_str(), &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
-    // the reason of a failure needs the rows
-    let spare = if has_reason(cell) { 0 } else { inner.height.saturating_sub(details_rows(cell)) };
+    let needed = details_rows(cell) + reason_rows(cell, inner.width);
+    let spare = inner.height.saturating_sub(needed);
     let charted = chart::cells(live, spare);
     let (inner, place) = cut_bottom(inner, chart::rows(&charted));
     chart::draw(buf, place, live, &charted, theme);
@@ -430,6 +430,17 @@ fn details_rows(cell: &LiveCell) -> u16 {
     const FACTS: u16 = 4;
     const MOST_RANKS: usize = 4;
     NUMBERS + 1 + 2 * drawn_ranks(cell).min(MOST_RANKS) as u16 + FACTS + LOG_ROWS as u16
+}
+
+/// Rows of the log and of the reason of a failed or skipped cell beyond those in [`details_rows`].
+fn reason_rows(cell: &LiveCell, width: u16) -> u16 {
+    /// Maximum rows that the chart below leaves to them.
+    const MOST_ROWS: usize = 8;
+    if !has_reason(cell) {
+        return 0;
+    }
+    let reason = wrap(&cell.note, width.saturating_sub(1).into()).len();
+    (cell.log.len() + reason).min(MOST_ROWS).saturating_sub(LOG_ROWS) as u16
 }
 
 /// Writes the best cell and the legend into the bottom border of a cell. The legend starts with the marks of the lanes,
