@@ -16,7 +16,7 @@ use crate::face::tui::screens::live::state::{CellPreview, CellState, LiveCell, P
 use crate::face::tui::task::BackgroundTask;
 use crate::face::tui::update::{Effect, Message, StoreTask, SweepOrder};
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
-use run::{RunEvent, StepLanes};
+use run::{Feasibility, RunEvent, StepLanes};
 use table::{Backend, P2p, Record, Sample, Status};
 
 const TEXT: &str = r#"# Six architectures, one model.
@@ -646,6 +646,44 @@ fn the_chart_stays_below_cells_that_failed_or_cannot_run() {
         }
         assert_eq!(title_row(&driver), row);
         driver.shows(&format!("│ {reason}"));
+    }
+}
+
+#[test]
+fn a_tall_window_has_high_lanes_and_a_blank_row_between_settings_of_the_chart() {
+    let mut driver = Driver::full(200, 60).with_sweep();
+    let spec = |architecture, tp| spec(architecture, tp, P2p::On, Backend::Cpu);
+    let live = &mut driver.state.live;
+    let mut experiment = Experiment::clone(live.source.as_ref().unwrap());
+    for (cell, spec) in experiment.cells.iter_mut().zip([
+        spec("standard", 2),
+        spec("standard", 4),
+        spec("ladder", 2),
+        spec("ladder", 4),
+    ]) {
+        (cell.spec, cell.feasibility) = (spec, Feasibility::Runs);
+    }
+    live.start(&Arc::new(experiment), 1_000);
+    for cell in 0..4 {
+        end_round(&mut driver, cell, 0, 800.0);
+    }
+    send(&mut driver, news(SweepEvent::RunStarted { cell: 0, round: 1, run: "x".into() }));
+    let lanes =
+        |rank| StepLanes { rank, compute: vec![[0, 9_000_000]], comm: vec![[9_000_000, 9_900_000]] };
+    let event = RunEvent::Step { done: 4, of: 32, steps: 4, ms: 40.0, lanes: vec![lanes(0), lanes(1)] };
+    send(&mut driver, news(SweepEvent::Run { cell: 0, round: 1, event }));
+    let screen = driver.screen();
+    let rows: Vec<&str> = screen.lines().collect();
+    let heading = rows.iter().position(|row| row.contains("TPOT so far")).expect("a chart");
+    for (row, said) in
+        ["standard tp2", "ladder tp2", "│ ", "standard tp4", "ladder tp4"].into_iter().enumerate()
+    {
+        assert!(rows[heading + 1 + row].contains(said), "{said} in\n{screen}");
+    }
+    assert!(rows[heading + 3].trim_matches('│').trim().is_empty(), "{screen}");
+    let label = rows.iter().position(|row| row.contains("r0 = r1 compute")).expect("lanes");
+    for row in [label - 1, label, label + 1] {
+        assert!(rows[row].contains("████"), "{screen}");
     }
 }
 

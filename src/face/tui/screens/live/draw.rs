@@ -360,6 +360,9 @@ const LOG_ROWS: usize = 2;
 /// Rows of the lanes of one rank with their heading.
 const LEAST_LANES: u16 = 3;
 
+/// Maximum rows of the facts about a cell.
+const FACTS: u16 = 4;
+
 /// Maximum number of next cells named in the details of a cell.
 const MOST_NEXT: usize = 3;
 
@@ -390,9 +393,9 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let inner = frame(buf, area, &title, theme);
     let needed = details_rows(cell) + reason_rows(cell, inner.width);
     let spare = inner.height.saturating_sub(needed);
-    let charted = chart::cells(live, spare);
-    let (inner, place) = cut_bottom(inner, chart::rows(&charted));
-    chart::draw(buf, place, live, &charted, theme);
+    let bars = chart::bars(live, spare);
+    let (inner, place) = cut_bottom(inner, chart::rows(&bars));
+    chart::draw(buf, place, live, &bars, theme);
     let lanes = shown_lanes(cell).map(|(lanes, what)| (lanes, alike(lanes), what));
     // in a low window the lanes take the rows of the log and of the throughput, but not of the reason of a failure
     let least = match lanes.is_some() && !has_reason(cell) && inner.height > LEAST_LANES {
@@ -404,13 +407,14 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let logged = (cell.log.len() + usize::from(has_reason(cell))).min(LOG_ROWS) as u16;
     let logged = logged.min(rest.height - least);
     let room = rest.height - logged;
-    // a heading, and two rows for ranks that are alike
+    // a heading, and two lanes for ranks that are alike
     let room = room.saturating_sub(u16::from(room % 2 == 0));
     let lanes = lanes.filter(|_| room >= LEAST_LANES);
-    let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 + 1).min(room));
+    let lane = lane_rows(cell, room);
+    let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 * lane + 1).min(room));
     let (strip, rest) = cut_top(rest, rows);
     let explains = match lanes {
-        Some((lanes, groups, what)) => draw_lanes(buf, strip, lanes, groups, &what, theme),
+        Some((lanes, groups, what)) => draw_lanes(buf, strip, lane, lanes, groups, &what, theme),
         None => true,
     };
     draw_border(buf, area, live, theme, explains);
@@ -427,9 +431,16 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
 /// below does not move, but of few ranks.
 fn details_rows(cell: &LiveCell) -> u16 {
     const NUMBERS: u16 = 2;
-    const FACTS: u16 = 4;
     const MOST_RANKS: usize = 4;
     NUMBERS + 1 + 2 * drawn_ranks(cell).min(MOST_RANKS) as u16 + FACTS + LOG_ROWS as u16
+}
+
+/// Rows of a lane in a panel with this many rows for lanes and facts. Counts ranks that may differ in the next step, so
+/// that the height stays.
+fn lane_rows(cell: &LiveCell, room: u16) -> u16 {
+    const MOST_ROWS: u16 = 3;
+    let lanes = 2 * drawn_ranks(cell).max(1) as u16;
+    (room.saturating_sub(1 + FACTS) / lanes).clamp(1, MOST_ROWS)
 }
 
 /// Rows of the log and of the reason of a failed or skipped cell beyond those in [`details_rows`].
@@ -588,11 +599,12 @@ fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
 /// Marks of the lanes.
 const LANES_KEY: &str = "▓▒ hidden ▖▚▜╱ exposed";
 
-/// Draws the lanes of a step, one pair for each of `groups`, whose ranks are [`alike`]. Returns false if the heading
-/// has no room for the marks of the lanes.
+/// Draws the lanes of a step, each `height` rows high, one pair for each of `groups`, whose ranks are [`alike`]. Returns
+/// false if the heading has no room for the marks of the lanes.
 fn draw_lanes(
     buf: &mut Buffer,
     area: Rect,
+    height: u16,
     lanes: &[StepLanes],
     mut groups: Vec<(&StepLanes, Vec<u32>)>,
     what: &str,
@@ -604,7 +616,7 @@ fn draw_lanes(
     let hidden = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
     let ranks = lanes.len().max(1) as u64;
     let is_apart = comm == 0 && groups.len() > 1;
-    groups.truncate(usize::from((area.height - 1) / 2));
+    groups.truncate(usize::from((area.height - 1) / (2 * height)));
     let shown: usize = groups.iter().map(|(_, others)| 1 + others.len()).sum();
     let more =
         if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
@@ -643,14 +655,16 @@ fn draw_lanes(
     let width = (widest + " compute ".len()) as u16;
     let columns = usize::from(area.width.saturating_sub(width + 1));
     for (i, group) in groups.iter().enumerate() {
-        let row = 1 + 2 * i as u16;
+        let row = 1 + 2 * height * i as u16;
+        // in the middle of the lane
+        let label = row + height / 2;
         let (name, lanes) = (name(group), group.0);
         let pad = usize::from(width);
         let lane = |name: &str, lane: &str| {
             format!("{name}{lane:>rest$} ", rest = pad.saturating_sub(name.width() + 1))
         };
-        line(buf, area, row, &[(&lane(&name, "compute"), dim)]);
-        line(buf, area, row + 1, &[(&lane("", "comm"), dim)]);
+        line(buf, area, label, &[(&lane(&name, "compute"), dim)]);
+        line(buf, area, label + height, &[(&lane("", "comm"), dim)]);
         let compute = coverage(&lanes.compute, end, columns);
         let comm = coverage(&lanes.comm, end, columns);
         let bare = coverage(&exposed(lanes), end, columns);
@@ -660,7 +674,7 @@ fn draw_lanes(
             exposed: bare[column],
             ..Shares::default()
         });
-        shade::draw_step(buf, area, (area.x + width, area.y + row), shares, "·", theme);
+        shade::draw_step(buf, area, (area.x + width, area.y + row), height, shares, "·", theme);
     }
     is_beside || head.contains('╱')
 }
