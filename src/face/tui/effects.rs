@@ -90,6 +90,7 @@ impl Performer {
             Effect::Sweep(SweepOrder::Pause(true)) => self.cancel.pause(),
             Effect::Sweep(SweepOrder::Pause(false)) => self.cancel.resume(),
             Effect::Sweep(SweepOrder::CancelCell(cell)) => self.cancel.cell(cell),
+            Effect::Sweep(SweepOrder::RestoreCell(cell)) => self.cancel.restore_cell(cell),
             Effect::Sweep(SweepOrder::CancelAll) => self.cancel.all(),
             Effect::Export { export, path } => {
                 let holds = export.holds.as_ref().map(|what| format!(": {what}")).unwrap_or_default();

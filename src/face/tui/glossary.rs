@@ -190,7 +190,7 @@ fn statuses() -> Vec<HelpEntry> {
             Status::Failed => "the run died, hung or was wrong",
             Status::Oom => "it does not fit in memory; not started",
             Status::Skipped => "it cannot run, as if TP does not divide the heads; not started",
-            Status::Interrupted => "it was stopped, and is run again",
+            Status::Interrupted => "it was cancelled or stopped; a resumed sweep runs it",
             Status::Running => "it runs now",
         };
         HelpEntry::new(status.glyph(), &format!("{}: {meaning}", status.as_str()), "status")

@@ -458,6 +458,8 @@ pub enum SweepOrder {
     /// Pauses (starts no more runs) or resumes.
     Pause(bool),
     CancelCell(usize),
+    /// Takes back the cancelling of a cell, for the runs that the sweep has not reached.
+    RestoreCell(usize),
     /// Cancels the whole sweep, including the current run.
     CancelAll,
 }

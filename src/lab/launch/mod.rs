@@ -404,6 +404,12 @@ impl Cancel {
             cells.insert(cell);
         }
     }
+    /// Takes back [`Cancel::cell`], for the rounds that the sweep has not reached.
+    pub fn restore_cell(&self, cell: usize) {
+        if let Ok(mut cells) = self.cells.lock() {
+            cells.remove(&cell);
+        }
+    }
     /// Lets the current run finish and starts no other until [`Cancel::resume`].
     pub fn pause(&self) {
         self.paused.store(true, Ordering::SeqCst);

@@ -357,6 +357,22 @@ fn one_cell_can_be_cancelled_in_all_rounds() {
 }
 
 #[test]
+fn a_restored_cell_runs_in_the_rounds_that_were_not_reached() {
+    let (_dir, store) = store();
+    let cancel = Cancel::default();
+    let executor = mock(|r| {
+        match (r.cell, r.round) {
+            (0, 0) => [1, 2].into_iter().for_each(|cell| cancel.cell(cell)),
+            (0, 1) => cancel.restore_cell(2),
+            _ => {}
+        }
+        Status::Failed
+    });
+    sweep_until(&experiment(three(), 2), &store, &executor, &cancel);
+    assert_eq!(executor.ran(), [(0, 0), (0, 1), (2, 1)]);
+}
+
+#[test]
 fn cells_that_cannot_run_are_told_once_and_not_stored() {
     let (_dir, store) = store();
     let mut cells = three();

@@ -142,11 +142,11 @@ fn most_load(cores: usize, tp: u32) -> f64 {
     BUSY * (cores as f64).max(2.0 * f64::from(tp))
 }
 
-/// Warning that a sweep started at this load would be noisy; `None` if nothing of it runs on cores.
+/// Warning that a sweep started at this load is noisy; `None` if nothing of it runs on cores.
 pub fn noise_forecast<'a>(load: f64, specs: impl Iterator<Item = &'a Spec>) -> Option<String> {
     let tp = specs.filter(|spec| spec.backend.computes_on_cores()).map(|spec| spec.tp).max()?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let text = || format!("load {load:.1} on {}: results would be noisy", counted(cores, "core"));
+    let text = || format!("load {load:.1} on {}: results will be noisy", counted(cores, "core"));
     (load > most_load(cores, tp)).then(text)
 }
 

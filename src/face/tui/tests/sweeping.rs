@@ -16,7 +16,7 @@ use crate::face::tui::screens::live::state::{CellPreview, CellState, LiveCell, P
 use crate::face::tui::task::BackgroundTask;
 use crate::face::tui::update::{Effect, Message, StoreTask, SweepOrder};
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
-use run::{RunEvent, StepLanes};
+use run::{Feasibility, RunEvent, StepLanes};
 use table::{Backend, P2p, Record, Sample, Status};
 
 const TEXT: &str = r#"# Six architectures, one model.
@@ -582,11 +582,18 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
     assert_eq!(driver.state.live.list.selected, 2, "the first that runs");
 }
 
+/// Ends a round of a cell with this many tokens/s.
+fn end_round(driver: &mut Driver, cell: usize, round: u32, tokens_per_s: f64) {
+    let spec = driver.state.live.cells[cell].spec.clone();
+    let run = format!("20260102-0304-{cell}-{round}");
+    let record = Record { round, ..record(&run, spec, tokens_per_s) };
+    send(driver, news(SweepEvent::RunEnded { cell, round, record: record.into() }));
+}
+
 #[test]
 fn a_running_cell_is_described_and_compared_with_its_standard() {
-    let driver = Driver::full(80, 24).with_sweep();
+    let mut driver = Driver::full(80, 24).with_sweep();
     for said in [
-        "1.25x standard (TPOT 5.00 ms, 800 tok/s, 7.5 % exposed)",
         "so far: TPOT 4.00 ms, 1000 tok/s",
         "ladder at TP 2, batch 4, P2P on: ",
         // the second round
@@ -594,6 +601,28 @@ fn a_running_cell_is_described_and_compared_with_its_standard() {
     ] {
         driver.shows(said);
     }
+    // samples of an unfinished round are not compared
+    driver.hides("x standard");
+    end_round(&mut driver, 1, 0, 1000.0);
+    driver.shows("1.25x standard in 1 round (TPOT 5.00 ms, 800 tok/s, 7.5 % exposed)");
+}
+
+#[test]
+fn a_ratio_to_standard_is_of_the_rounds_that_both_have() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    end_round(&mut driver, 1, 0, 896.0);
+    driver.shows("1.12x standard in 1 round (");
+    driver.shows("1.12x in 1 round");
+    driver.shows("best so far: ladder tp2 1.12x standard's tok/s in 1 round");
+    // standard is at half the speed in its second round, which ladder has not run yet
+    end_round(&mut driver, 0, 1, 400.0);
+    driver.shows("1.12x standard in 1 round");
+    driver.hides("1.12x standard in 1 round (");
+    driver.shows("1.12x in 1 round");
+    driver.shows("best so far: ladder tp2 1.12x standard's tok/s in 1 round");
+    end_round(&mut driver, 1, 1, 448.0);
+    driver.shows("1.12x standard (");
+    driver.hides("in 1 round");
 }
 
 #[test]
@@ -618,8 +647,70 @@ fn empty_rows_below_a_cell_compare_the_cells_so_far() {
     send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
     let ladder = bar(&driver, "… ladder tp2");
     assert_eq!((ladder.0, ladder.1), (48, 4), "{}", ladder.2);
-    assert!(ladder.2.contains("4.00    7.5 %              1.25x"), "{}", ladder.2);
+    assert!(ladder.2.contains("4.00    7.5 %   1.25x in 1 round"), "{}", ladder.2);
     Driver::full(80, 24).with_sweep().hides("tok/s vs standard");
+}
+
+#[test]
+fn the_chart_stays_below_cells_that_failed_or_cannot_run() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    let spec = driver.state.live.cells[1].spec.clone();
+    let reason = Some("killed by signal 9".to_owned());
+    let failed = Record { status: Status::Failed, reason, metrics: None, ..record("x", spec, 1.0) };
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record: failed.into() }));
+    let title_row = |driver: &Driver| {
+        let screen = driver.screen();
+        let row = screen.lines().position(|line| line.contains("TPOT so far"));
+        row.unwrap_or_else(|| panic!("no chart:\n{screen}"))
+    };
+    driver.shows("╭ failed ladder tp2");
+    let row = title_row(&driver);
+    for reason in ["80.0 GB > 64 GB", "TP 3 does not divide 8 heads", "killed by signal 9"] {
+        press(&mut driver, KeyCode::End);
+        while !driver.state.live.selected().is_some_and(|cell| cell.note.contains(reason)) {
+            press(&mut driver, KeyCode::Up);
+        }
+        assert_eq!(title_row(&driver), row);
+        driver.shows(&format!("│ {reason}"));
+    }
+}
+
+#[test]
+fn a_tall_window_has_high_lanes_and_a_blank_row_between_settings_of_the_chart() {
+    let mut driver = Driver::full(200, 60).with_sweep();
+    let spec = |architecture, tp| spec(architecture, tp, P2p::On, Backend::Cpu);
+    let live = &mut driver.state.live;
+    let mut experiment = Experiment::clone(live.source.as_ref().unwrap());
+    for (cell, spec) in experiment.cells.iter_mut().zip([
+        spec("standard", 2),
+        spec("standard", 4),
+        spec("ladder", 2),
+        spec("ladder", 4),
+    ]) {
+        (cell.spec, cell.feasibility) = (spec, Feasibility::Runs);
+    }
+    live.start(&Arc::new(experiment), 1_000);
+    for cell in 0..4 {
+        end_round(&mut driver, cell, 0, 800.0);
+    }
+    send(&mut driver, news(SweepEvent::RunStarted { cell: 0, round: 1, run: "x".into() }));
+    let lanes =
+        |rank| StepLanes { rank, compute: vec![[0, 9_000_000]], comm: vec![[9_000_000, 9_900_000]] };
+    let event = RunEvent::Step { done: 4, of: 32, steps: 4, ms: 40.0, lanes: vec![lanes(0), lanes(1)] };
+    send(&mut driver, news(SweepEvent::Run { cell: 0, round: 1, event }));
+    let screen = driver.screen();
+    let rows: Vec<&str> = screen.lines().collect();
+    let heading = rows.iter().position(|row| row.contains("TPOT so far")).expect("a chart");
+    for (row, said) in
+        ["standard tp2", "ladder tp2", "│ ", "standard tp4", "ladder tp4"].into_iter().enumerate()
+    {
+        assert!(rows[heading + 1 + row].contains(said), "{said} in\n{screen}");
+    }
+    assert!(rows[heading + 3].trim_matches('│').trim().is_empty(), "{screen}");
+    let label = rows.iter().position(|row| row.contains("r0 = r1 compute")).expect("lanes");
+    for row in [label - 1, label, label + 1] {
+        assert!(rows[row].contains("████"), "{screen}");
+    }
 }
 
 #[test]
@@ -646,9 +737,26 @@ fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
     let cell = driver.state.live.cells[1].spec.clone();
     let record = record("20260102-0304-10", cell, 1000.0).into();
     send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
-    driver.shows("best so far: ladder tp2 1.25x standard");
+    driver.shows("best so far: ladder tp2 1.25x standard in 1 round");
     driver.state.live.noise = Some("rounds of ladder vary by 40 %".into());
-    driver.shows("best so far: ladder tp2 1.25x standard's tok/s (noisy)");
+    driver.shows("best: ladder tp2 1.25x standard in 1 round (noisy)");
+}
+
+#[test]
+fn the_load_at_the_start_warns_of_noise_until_runs_have_signs_of_it() {
+    let mut driver = Driver::full(120, 40);
+    driver.state.cx.load = || Some(10_000.0);
+    let mut driver = driver.with_sweep();
+    driver.shows("! load 10000.0 on ");
+    driver.shows(": results will be noisy. Close other programs.");
+    driver.state.live.noise = Some("Noisy so far: rounds of ladder vary".into());
+    driver.shows("! Noisy so far");
+    driver.hides("results will be noisy");
+    // what is simulated has no noise
+    let mut simulated = workbench((120, 40));
+    simulated.state.cx.load = || Some(10_000.0);
+    keys(&mut simulated, "r");
+    simulated.hides("results will be noisy");
 }
 
 #[test]
@@ -754,6 +862,58 @@ fn a_sweep_without_a_cancelled_cell_says_what_is_left_and_resumes_it() {
         matches!(effect, Effect::Sweep(SweepOrder::Start { choice: SweepSelection::Missing, .. }))
     };
     assert!(effects.iter().any(resumes), "{effects:?}");
+}
+
+#[test]
+fn cancelled_runs_are_counted_as_the_choice_of_the_user() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    driver.hides("cancelled");
+    keys(&mut driver, "c");
+    driver.state.cx.notice = None;
+    let spec = driver.state.live.cells[1].spec.clone();
+    let stopped = Record { status: Status::Interrupted, metrics: None, ..record("x", spec, 1.0) };
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record: stopped.into() }));
+    driver.shows("1/4 runs, 2 cancelled");
+    driver.shows("◼ ladder tp2");
+    driver.shows("╭ cancelled: ladder tp2");
+    end_round(&mut driver, 0, 1, 800.0);
+    send(&mut driver, ended(0, false));
+    driver.shows("◼ cancelled: 2 runs; r runs them");
+    driver.shows("2/4 runs, 2 cancelled");
+    driver.hides("interrupted");
+    // the whole sweep, with one run of four
+    let mut driver = Driver::full(120, 40).with_sweep();
+    keys(&mut driver, "Cy");
+    send(&mut driver, ended(0, true));
+    driver.shows("◼ cancelled: 3 runs; r runs them");
+    driver.shows("1/4 runs, 3 cancelled");
+}
+
+#[test]
+fn a_cancelled_cell_is_taken_back_before_its_turn_or_runs_after_the_sweep() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    // its second round is ahead
+    press(&mut driver, KeyCode::Up);
+    let effects = keys(&mut driver, "c");
+    assert!(matches!(effects[..], [Effect::Sweep(SweepOrder::CancelCell(0))]), "{effects:?}");
+    driver.shows("cancelled standard tp2: c takes it back before its turn, r runs it after the sweep");
+    driver.state.cx.notice = None;
+    driver.shows("c restore cell");
+    let effects = keys(&mut driver, "c");
+    assert!(matches!(effects[..], [Effect::Sweep(SweepOrder::RestoreCell(0))]), "{effects:?}");
+    driver.shows("standard tp2 runs after all");
+    assert!(!driver.state.live.cells[0].cancelled);
+    // the active run is lost
+    press(&mut driver, KeyCode::Down);
+    keys(&mut driver, "c");
+    driver.shows(
+        "cancelled ladder tp2: r runs it after the sweep; rounds measured apart are not compared",
+    );
+    let effects = keys(&mut driver, "c");
+    assert!(effects.is_empty(), "{effects:?}");
+    driver.shows("ladder tp2 is cancelled already: r runs it after the sweep");
+    driver.state.cx.notice = None;
+    driver.shows("c cancel cell");
 }
 
 #[test]

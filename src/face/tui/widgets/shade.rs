@@ -78,23 +78,28 @@ pub fn comm(shares: Shares) -> Option<StyledGlyph> {
     })
 }
 
-/// Draws the compute lane of a step, and in the row below its comm lane: a column for each of the shares. `idle` fills
-/// the columns in which a lane does nothing.
+/// Draws the compute lane of a step, and below it its comm lane, each `rows` high: a column for each of the shares. `idle`
+/// fills the lowest row of the columns in which a lane does nothing.
 pub fn draw_step(
     buf: &mut Buffer,
     area: Rect,
     (x, y): (u16, u16),
+    rows: u16,
     columns: impl IntoIterator<Item = Shares>,
     idle: &str,
     theme: Theme,
 ) {
     for (x, shares) in (x..).zip(columns) {
-        let compute = match eighths(shares.compute) {
-            0 => (idle, Role::Dim),
-            eighths => (BELOW[eighths], Role::Series(0)),
-        };
-        for (y, (glyph, role)) in (y..).zip([compute, comm(shares).unwrap_or((idle, Role::Dim))]) {
-            put(buf, area, x, y, glyph, theme.style(role));
+        let comm = comm(shares);
+        for row in 0..rows {
+            // the block grows from the lowest row
+            let below = rows - 1 - row;
+            let compute = eighths(shares.compute * f64::from(rows) - f64::from(below));
+            let nothing = if below == 0 { (idle, Role::Dim) } else { (" ", Role::Dim) };
+            let compute = if compute == 0 { nothing } else { (BELOW[compute], Role::Series(0)) };
+            for (y, (glyph, role)) in [(y + row, compute), (y + rows + row, comm.unwrap_or(nothing))] {
+                put(buf, area, x, y, glyph, theme.style(role));
+            }
         }
     }
 }
@@ -146,6 +151,18 @@ mod tests {
         assert_eq!(shown(0.0, 0.01, 0.01), Some("╌"));
         let copies = Shares { compute: 0.1, memory: 0.5, ..Shares::default() };
         assert_eq!(several(copies).map(|mark| mark.0), Some("▬"));
+    }
+
+    #[test]
+    fn lanes_of_several_rows_are_as_high_as_their_share() {
+        let area = Rect::new(0, 0, 3, 6);
+        let mut buf = Buffer::empty(area);
+        let of = |compute, comm| Shares { compute, comm, exposed: comm, ..Shares::default() };
+        let columns = [of(1.0, 0.0), of(0.5, 0.0), of(0.0, 1.0)];
+        draw_step(&mut buf, area, (0, 0), 3, columns, "·", Theme::new(true));
+        let row = |y: u16| (0..3u16).map(|x| buf[(x, y)].symbol()).collect::<String>();
+        assert_eq!([0, 1, 2].map(row), ["█  ", "█▄ ", "██·"]);
+        assert_eq!([3, 4, 5].map(row), ["  ╱", "  ╱", "··╱"]);
     }
 
     #[test]

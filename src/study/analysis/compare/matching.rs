@@ -423,11 +423,18 @@ pub(super) struct ComparedRounds {
 
 impl ComparedRounds {
     pub fn new(cells: &[&PooledCell]) -> Self {
-        let rounds = cells.first().into_iter().flat_map(|cell| cell.rounds.keys().copied());
-        let is_shared = |round: &u32| cells.iter().all(|cell| cell.rounds.contains_key(round));
-        let is_apart = |round: &u32| is_apart(cells, *round);
+        let rounds: Vec<BTreeSet<u32>> =
+            cells.iter().map(|cell| cell.rounds.keys().copied().collect()).collect();
+        let runs: Vec<&Record> = cells.iter().flat_map(|cell| &cell.runs).collect();
+        Self::of_runs(&rounds, &runs)
+    }
+
+    /// Takes the rounds of each cell, and the runs of all of them.
+    pub fn of_runs(cells: &[BTreeSet<u32>], runs: &[&Record]) -> Self {
+        let rounds = cells.first().into_iter().flatten().copied();
+        let is_shared = |round: &u32| cells.iter().all(|rounds| rounds.contains(round));
         let (apart, beside): (BTreeSet<u32>, BTreeSet<u32>) =
-            rounds.filter(is_shared).partition(is_apart);
+            rounds.filter(is_shared).partition(|round| is_apart(runs, *round));
         let rounds = if beside.is_empty() { apart.clone() } else { beside };
         Self { rounds, apart }
     }
@@ -438,10 +445,10 @@ impl ComparedRounds {
     }
 }
 
-/// True if one of the cells ran another round of an experiment between the first and the last run of this round, as after
-/// a resume.
-fn is_apart(cells: &[&PooledCell], round: u32) -> bool {
-    let runs = || cells.iter().flat_map(|cell| &cell.runs).filter(|run| run.experiment.is_some());
+/// True if one of the cells, whose runs these are, ran another round of an experiment between the first and the last run of
+/// this round, as after a resume.
+fn is_apart(runs: &[&Record], round: u32) -> bool {
+    let runs = || runs.iter().filter(|run| run.experiment.is_some());
     let of_round = || runs().filter(|run| run.round == round).map(|run| run.created.as_str());
     let (Some(first), Some(last)) = (of_round().min(), of_round().max()) else { return false };
     runs().any(|run| run.round != round && first < run.created.as_str() && run.created.as_str() < last)

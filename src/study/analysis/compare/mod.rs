@@ -4,6 +4,7 @@ mod comparison;
 mod heat;
 mod matching;
 mod pivot;
+mod running;
 mod tables;
 
 pub use comparison::{
@@ -16,6 +17,7 @@ pub use matching::first_equal;
 pub(super) use matching::{CellMatching, LabelBuilder, Pair, PooledCell, parts};
 pub(crate) use pivot::fastest;
 pub use pivot::{Axis, Pivot, PivotRow, UNSET, pivot_table};
+pub use running::{RatioSoFar, ratio_so_far};
 pub use tables::{
     DIFFERENCES, DifferenceRow, REST, common_settings, difference_rows_table, differences_table,
     pairs_table,

@@ -130,11 +130,18 @@ fn state(live: &Live, cx: &Context, name: &str) -> Vec<(String, Style)> {
             };
             (word.into(), Role::Active)
         }
-        (Some(_), _) if live.was_interrupted() => {
+        (Some((_, ended)), _) if live.was_interrupted() => {
             let progress = live.progress(cx.now_ms);
-            let (done, of) = (progress.done, progress.total);
+            let (done, of, cancelled) = (progress.done, progress.total, progress.cancelled);
             let resume = cx.key::<Live>(Act::RetryFailed);
-            (format!("◼ interrupted at {done} of {of}: {resume} resumes"), Role::Warn)
+            let word = match cancelled > 0 && (live.cancelling || !ended.interrupted) {
+                true => {
+                    let them = if cancelled == 1 { "it" } else { "them" };
+                    format!("◼ cancelled: {}; {resume} runs {them}", counted(cancelled, "run"))
+                }
+                false => format!("◼ interrupted at {done} of {of}: {resume} resumes"),
+            };
+            (word, Role::Warn)
         }
         (Some((_, ended)), _) if ended.failed > 0 => ("✘ ended, with failures".into(), Role::Bad),
         (Some(_), _) => ("✔ done".into(), Role::Good),
@@ -175,7 +182,11 @@ fn draw_progress(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let elapsed = clock(live.worked_ms(cx.now_ms));
     let unable = unable(live, progress.unable, area.width);
     let runs = if progress.total == 1 { "run" } else { "runs" };
-    let count = format!("  {} {runs}", live.count_words(&progress));
+    let cancelled = match progress.cancelled {
+        0 => String::new(),
+        runs => format!(", {runs} cancelled"),
+    };
+    let count = format!("  {} {runs}{cancelled}", live.count_words(&progress));
     let stored = format!(", {} already stored", progress.stored);
     let left = progress.left_ms.map(|left| format!("  left about {}", clock(left))).unwrap_or_default();
     let mut numbers = format!("{count}{stored}{unable}{left}");
@@ -285,15 +296,10 @@ fn awaits_rounds(live: &Live, cell: &LiveCell) -> bool {
     live.is_running() && cell.awaits_rounds(live.rounds)
 }
 
-/// True if the user cancelled the cell before all of its rounds ran.
-fn is_cancelled(live: &Live, cell: &LiveCell) -> bool {
-    cell.cancelled && cell.awaits_rounds(live.rounds)
-}
-
 /// Title of a cell after the glyph of its state.
 pub fn marked_title(live: &Live, cell: &LiveCell, theme: Theme) -> (String, Style) {
     let (glyph, style) = match cell.state {
-        CellState::Queued | CellState::Done(Status::Ok) if is_cancelled(live, cell) => {
+        CellState::Queued | CellState::Done(Status::Ok) if live.is_cancelled(cell) => {
             (Status::Interrupted.glyph(), theme.style(Role::Warn))
         }
         CellState::Queued => (cell.state.glyph(), theme.style(Role::Dim)),
@@ -354,6 +360,9 @@ const LOG_ROWS: usize = 2;
 /// Rows of the lanes of one rank with their heading.
 const LEAST_LANES: u16 = 3;
 
+/// Maximum rows of the facts about a cell.
+const FACTS: u16 = 4;
+
 /// Maximum number of next cells named in the details of a cell.
 const MOST_NEXT: usize = 3;
 
@@ -367,7 +376,9 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let varied = live.title(&cell.spec);
     let more = varied.split(' ').filter(|word| !label.split(' ').any(|own| own == *word));
     let state = match cell.state {
-        CellState::Queued | CellState::Done(Status::Ok) if is_cancelled(live, cell) => {
+        CellState::Queued | CellState::Done(Status::Ok | Status::Interrupted)
+            if live.is_cancelled(cell) =>
+        {
             "cancelled:".to_owned()
         }
         CellState::Done(Status::Ok) if awaits_rounds(live, cell) => {
@@ -380,11 +391,11 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let title: Vec<&str> = [state.as_str(), &label].into_iter().chain(more).collect();
     let title = title.join(" ");
     let inner = frame(buf, area, &title, theme);
-    // the reason of a failure needs the rows
-    let spare = if has_reason(cell) { 0 } else { inner.height.saturating_sub(details_rows(cell)) };
-    let charted = chart::cells(live, spare);
-    let (inner, place) = cut_bottom(inner, chart::rows(&charted));
-    chart::draw(buf, place, live, &charted, theme);
+    let needed = details_rows(cell) + reason_rows(cell, inner.width);
+    let spare = inner.height.saturating_sub(needed);
+    let bars = chart::bars(live, spare);
+    let (inner, place) = cut_bottom(inner, chart::rows(&bars));
+    chart::draw(buf, place, live, &bars, theme);
     let lanes = shown_lanes(cell).map(|(lanes, what)| (lanes, alike(lanes), what));
     // in a low window the lanes take the rows of the log and of the throughput, but not of the reason of a failure
     let least = match lanes.is_some() && !has_reason(cell) && inner.height > LEAST_LANES {
@@ -396,13 +407,14 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let logged = (cell.log.len() + usize::from(has_reason(cell))).min(LOG_ROWS) as u16;
     let logged = logged.min(rest.height - least);
     let room = rest.height - logged;
-    // a heading, and two rows for ranks that are alike
+    // a heading, and two lanes for ranks that are alike
     let room = room.saturating_sub(u16::from(room % 2 == 0));
     let lanes = lanes.filter(|_| room >= LEAST_LANES);
-    let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 + 1).min(room));
+    let lane = lane_rows(cell, room);
+    let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 * lane + 1).min(room));
     let (strip, rest) = cut_top(rest, rows);
     let explains = match lanes {
-        Some((lanes, groups, what)) => draw_lanes(buf, strip, lanes, groups, &what, theme),
+        Some((lanes, groups, what)) => draw_lanes(buf, strip, lane, lanes, groups, &what, theme),
         None => true,
     };
     draw_border(buf, area, live, theme, explains);
@@ -419,9 +431,27 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
 /// below does not move, but of few ranks.
 fn details_rows(cell: &LiveCell) -> u16 {
     const NUMBERS: u16 = 2;
-    const FACTS: u16 = 4;
     const MOST_RANKS: usize = 4;
     NUMBERS + 1 + 2 * drawn_ranks(cell).min(MOST_RANKS) as u16 + FACTS + LOG_ROWS as u16
+}
+
+/// Rows of a lane in a panel with this many rows for lanes and facts. Counts ranks that may differ in the next step, so
+/// that the height stays.
+fn lane_rows(cell: &LiveCell, room: u16) -> u16 {
+    const MOST_ROWS: u16 = 3;
+    let lanes = 2 * drawn_ranks(cell).max(1) as u16;
+    (room.saturating_sub(1 + FACTS) / lanes).clamp(1, MOST_ROWS)
+}
+
+/// Rows of the log and of the reason of a failed or skipped cell beyond those in [`details_rows`].
+fn reason_rows(cell: &LiveCell, width: u16) -> u16 {
+    /// Maximum rows that the chart below leaves to them.
+    const MOST_ROWS: usize = 8;
+    if !has_reason(cell) {
+        return 0;
+    }
+    let reason = wrap(&cell.note, width.saturating_sub(1).into()).len();
+    (cell.log.len() + reason).min(MOST_ROWS).saturating_sub(LOG_ROWS) as u16
 }
 
 /// Writes the best cell and the legend into the bottom border of a cell. The legend starts with the marks of the lanes,
@@ -429,8 +459,10 @@ fn details_rows(cell: &LiveCell) -> u16 {
 fn draw_border(buf: &mut Buffer, area: Rect, live: &Live, theme: Theme, explains_lanes: bool) {
     let border = Rect { width: area.width.saturating_sub(2), ..area };
     let (mut x, y) = (area.x + 2, area.bottom().saturating_sub(1));
-    if let Some(best) = live.best().filter(|_| live.is_running()) {
-        x = put(buf, border, x, y, &format!(" best so far: {best} "), theme.style(Role::Title)) + 1;
+    let best = live.best();
+    if live.is_running() && !best.is_empty() {
+        let best = first_fitting(&best, border.width.saturating_sub(4));
+        x = put(buf, border, x, y, &format!(" {best} "), theme.style(Role::Title)) + 1;
     }
     let room = usize::from(border.right().saturating_sub(x + 2));
     let legend = if explains_lanes { LEGEND.to_owned() } else { format!("{LANES_KEY} · {LEGEND}") };
@@ -439,7 +471,7 @@ fn draw_border(buf: &mut Buffer, area: Rect, live: &Live, theme: Theme, explains
     }
 }
 
-/// Facts about a cell, most important first: its lead over `standard` in the same setting, its numbers so far, its
+/// Facts about a cell, most important first: its ratio to `standard` in the same setting, its numbers so far, its
 /// architecture in words, and the next cells.
 fn facts(live: &Live, cell: &LiveCell) -> Vec<String> {
     let numbers = |cell: &LiveCell| {
@@ -450,9 +482,12 @@ fn facts(live: &Live, cell: &LiveCell) -> Vec<String> {
     };
     let own = Some(numbers(cell)).filter(|own| !own.is_empty());
     let own = own.map(|own| format!("{}: {own}", if live.is_running() { "so far" } else { "medians" }));
-    let beside = live.beside_standard(cell);
-    let beside =
-        beside.map(|(standard, speedup)| format!("{speedup:.2}x standard ({})", numbers(standard)));
+    let beside = live.beside_standard(cell).map(|(standard, ratio)| {
+        let words = format!("{:.2}x standard{}", ratio.speedup, live.of_rounds(ratio));
+        // numbers of other rounds would contradict the ratio
+        let is_whole = [standard, cell].iter().all(|cell| cell.rounds.len() == ratio.rounds);
+        if is_whole { format!("{words} ({})", numbers(standard)) } else { words }
+    });
     let spec = &cell.spec;
     let setting = [Axis::TP, Axis::Option("batch"), Axis::P2P].map(|axis| axis.phrase(spec)).join(", ");
     let meaning = own_meaning(&spec.architecture);
@@ -564,11 +599,12 @@ fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
 /// Marks of the lanes.
 const LANES_KEY: &str = "▓▒ hidden ▖▚▜╱ exposed";
 
-/// Draws the lanes of a step, one pair for each of `groups`, whose ranks are [`alike`]. Returns false if the heading
-/// has no room for the marks of the lanes.
+/// Draws the lanes of a step, each `height` rows high, one pair for each of `groups`, whose ranks are [`alike`]. Returns
+/// false if the heading has no room for the marks of the lanes.
 fn draw_lanes(
     buf: &mut Buffer,
     area: Rect,
+    height: u16,
     lanes: &[StepLanes],
     mut groups: Vec<(&StepLanes, Vec<u32>)>,
     what: &str,
@@ -580,7 +616,7 @@ fn draw_lanes(
     let hidden = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
     let ranks = lanes.len().max(1) as u64;
     let is_apart = comm == 0 && groups.len() > 1;
-    groups.truncate(usize::from((area.height - 1) / 2));
+    groups.truncate(usize::from((area.height - 1) / (2 * height)));
     let shown: usize = groups.iter().map(|(_, others)| 1 + others.len()).sum();
     let more =
         if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
@@ -619,14 +655,16 @@ fn draw_lanes(
     let width = (widest + " compute ".len()) as u16;
     let columns = usize::from(area.width.saturating_sub(width + 1));
     for (i, group) in groups.iter().enumerate() {
-        let row = 1 + 2 * i as u16;
+        let row = 1 + 2 * height * i as u16;
+        // in the middle of the lane
+        let label = row + height / 2;
         let (name, lanes) = (name(group), group.0);
         let pad = usize::from(width);
         let lane = |name: &str, lane: &str| {
             format!("{name}{lane:>rest$} ", rest = pad.saturating_sub(name.width() + 1))
         };
-        line(buf, area, row, &[(&lane(&name, "compute"), dim)]);
-        line(buf, area, row + 1, &[(&lane("", "comm"), dim)]);
+        line(buf, area, label, &[(&lane(&name, "compute"), dim)]);
+        line(buf, area, label + height, &[(&lane("", "comm"), dim)]);
         let compute = coverage(&lanes.compute, end, columns);
         let comm = coverage(&lanes.comm, end, columns);
         let bare = coverage(&exposed(lanes), end, columns);
@@ -636,7 +674,7 @@ fn draw_lanes(
             exposed: bare[column],
             ..Shares::default()
         });
-        shade::draw_step(buf, area, (area.x + width, area.y + row), shares, "·", theme);
+        shade::draw_step(buf, area, (area.x + width, area.y + row), height, shares, "·", theme);
     }
     is_beside || head.contains('╱')
 }

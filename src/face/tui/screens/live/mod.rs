@@ -1,9 +1,11 @@
 //! Screen 2: the current or most recent sweep, its active run, and queued sweeps.
 
+mod cancel;
 mod chart;
 mod draw;
 mod progress;
 mod result;
+mod standing;
 pub mod state;
 
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use crate::face::tui::update::{SweepEnd, SweepOrder, page_rows};
 use lab::sweep::{Experiment, SweepEvent, SweepSelection, forecast};
 use study::answer::{MOST_RUNS, noise_so_far};
 use table::render::{Shown, Sourced, Table};
-use table::{Record, Status, aggregate};
+use table::{Record, aggregate};
 
 /// Rows that a key scrolls the result or the log.
 const SCROLLED: isize = 4;
@@ -44,9 +46,9 @@ const RECORDS_A_MS: usize = 20;
 acts! {
     OpenCell: "open-cell", "Enter", "open the timeline of the cell's last run", Some("timeline") => "time";
     Pause: "pause", "p", "pause after the current run, or resume", Some("pause"), "resume stop";
-    CancelCell: "cancel-cell", "c", "cancel the selected cell", Some("cancel cell") => "cancel", "stop abort kill";
+    CancelCell: "cancel-cell", "c", "cancel the selected cell, or take that back", Some("cancel cell") => "cancel", "stop abort kill";
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all") => "stop", "stop abort kill";
-    RetryFailed: "retry-failed", "r F", "resume: run failed and interrupted cells", Some("resume"), "rerun repeat restart continue";
+    RetryFailed: "retry-failed", "r F", "resume: run failed, cancelled and interrupted cells", Some("resume"), "rerun repeat restart continue";
     Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
     Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow") => "track";
     LogUp: "log-up", "[", "scroll the result or the log up", None;
@@ -69,18 +71,7 @@ impl Acts for Live {
                 let text = "Cancel the whole sweep? Finished runs are stored.";
                 cx.confirm(text, |live: &mut Self, cx| live.cancel(cx));
             }
-            Act::CancelCell if running => {
-                let at = self.list.selected;
-                if let Some(cell) = self.cells.get_mut(at) {
-                    if matches!(cell.state, CellState::Done(Status::Skipped | Status::Oom)) {
-                        cx.inform("this cell will not run");
-                        return;
-                    }
-                    cell.cancelled = true;
-                    cell.note = "cancelled".into();
-                    cx.perform(Effect::Sweep(SweepOrder::CancelCell(at)));
-                }
-            }
+            Act::CancelCell if running => self.cancel_or_restore(cx),
             Act::Pause if running && !self.cancelling => {
                 let pause = self.pause == Pause::No;
                 self.pause = if pause { Pause::Asked } else { Pause::No };
@@ -170,6 +161,9 @@ impl Acts for Live {
             // only one hint may say resume: a paused sweep has that of the pause key
             Act::RetryFailed if !self.was_interrupted() => {
                 Some(HintWords::new("retry failed").shortened("retry"))
+            }
+            Act::CancelCell if self.can_restore() => {
+                Some(HintWords::new("restore cell").shortened("restore"))
             }
             Act::Queue if self.in_queue => words("back to cells"),
             Act::Result if self.shows_answer() => words("back to cell"),
@@ -461,6 +455,9 @@ impl Live {
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
         // before the sweep itself loads the machine
         let (stored, load) = (cx.stored.clone(), (cx.load)());
+        if let Some(load) = load {
+            self.expect_noise(load);
+        }
         cx.ask(
             "work",
             move |_| {

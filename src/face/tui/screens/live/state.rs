@@ -12,7 +12,7 @@ use lab::sweep::forecast::RemainingTime;
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use run::Feasibility;
 use run::{RunEvent, StepLanes};
-use study::analysis::{Axis, Varied};
+use study::analysis::{Axis, Varied, noise_forecast};
 use study::answer::Answer;
 use table::{Metrics, Overlap, Record, Spec, Status, limit, steps_ms};
 
@@ -72,6 +72,8 @@ pub struct Live {
     pub unpooled: Vec<usize>,
     /// Noise warning about the runs finished so far.
     pub noise: Option<String>,
+    /// Noise warning about the load of the machine when the sweep began, shown until runs have signs of noise.
+    pub expected_noise: Option<String>,
     /// Latest failed run: cell, round and first line of the reason.
     pub failure: Option<(usize, u32, String)>,
     /// Result of the finished sweep; `None` until computed.
@@ -180,8 +182,8 @@ pub struct LiveCell {
     /// Duration of the last run, in ms.
     pub took_ms: Option<u64>,
     pub record: Option<Arc<Record>>,
-    /// Cell of plain `standard` in the same setting, if the sweep has one.
-    standard: Option<usize>,
+    /// Index of the cell of plain `standard` in the same setting, if the sweep has one.
+    pub standard: Option<usize>,
     pub log: VecDeque<String>,
     pub doing: RunProgress,
     /// Facts that need no run; `None` until computed.
@@ -210,6 +212,8 @@ pub struct LiveProgress {
     pub stored: usize,
     /// All runs: runnable cells times rounds.
     pub total: usize,
+    /// Runs that the user cancelled.
+    pub cancelled: usize,
     pub unable: usize,
     /// Share of the work that is done, including partial runs, 0 to 1.
     pub fraction: f64,
@@ -348,37 +352,6 @@ impl Live {
 
     pub fn selected(&self) -> Option<&LiveCell> {
         self.cells.get(self.list.selected)
-    }
-
-    /// Finished `standard` in the setting of another cell, and that cell's tokens/s relative to it.
-    pub fn beside_standard(&self, cell: &LiveCell) -> Option<(&LiveCell, f64)> {
-        let standard = self.cells.get(cell.standard?)?;
-        let is_other = !standard.rounds.is_empty() && !std::ptr::eq(standard, cell);
-        is_other.then_some((standard, cell.tokens_per_s? / standard.tokens_per_s?))
-    }
-
-    /// Best finished cell: `ladder tp2 1.25x standard`. If none is faster than its `standard`, the fastest `standard`;
-    /// before any has its `standard`, the cell with the most tokens/s. Noise is named: `standard tp2 800 tok/s (noisy)`.
-    pub fn best(&self) -> Option<String> {
-        /// Least speedup that two decimals show as one.
-        const FASTER: f64 = 1.005;
-        let is_choice = |cell: &&LiveCell| !cell.rounds.is_empty() && !cell.spec.architecture.is_limit();
-        let finished = || self.cells.iter().filter(is_choice);
-        let noisy = if self.noise.is_some() { " (noisy)" } else { "" };
-        let speedups = finished().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
-        let fastest = speedups.max_by(|a, b| a.1.total_cmp(&b.1));
-        if let Some((cell, speedup)) = fastest.filter(|(_, speedup)| *speedup >= FASTER) {
-            let measure = if self.latency() == "TTFT" { "" } else { "'s tok/s" };
-            return Some(format!("{} {speedup:.2}x standard{measure}{noisy}", self.title(&cell.spec)));
-        }
-        let is_standard = |cell: &LiveCell| {
-            let standard = cell.standard.and_then(|at| self.cells.get(at));
-            standard.is_some_and(|standard| std::ptr::eq(standard, cell))
-        };
-        let rates = finished().filter(|cell| fastest.is_none() || is_standard(cell));
-        let rates = rates.filter_map(|cell| Some((cell, cell.tokens_per_s?)));
-        let (cell, rate) = rates.max_by(|a, b| a.1.total_cmp(&b.1))?;
-        Some(format!("{} {} tok/s{noisy}", self.title(&cell.spec), digits(rate)))
     }
 
     /// The next cells to run, at most `most`, with the estimated ms of a run if known.
@@ -550,9 +523,15 @@ impl Live {
     /// True if the sweep ended with runs left, including those of single cancelled cells. Failed runs are retried first, so
     /// cancelled cells do not count if any run failed.
     pub fn was_interrupted(&self) -> bool {
-        let is_left = |cell: &LiveCell| cell.can_run() && cell.awaits_rounds(self.rounds);
+        let is_left = |cell: &LiveCell| cell.can_run() && cell.left_rounds(self.rounds).next().is_some();
         let has_left = || self.choice != SweepSelection::Failed && self.cells.iter().any(is_left);
         self.ended.is_some_and(|(_, ended)| ended.interrupted || ended.failed == 0 && has_left())
+    }
+
+    /// True if the user cancelled the cell, or the sweep, before all of its rounds ran.
+    pub fn is_cancelled(&self, cell: &LiveCell) -> bool {
+        let is_chosen = cell.cancelled || self.cancelling && self.ended.is_some();
+        is_chosen && cell.can_run() && cell.left_rounds(self.rounds).next().is_some()
     }
 
     /// Finished and total runs: `3/9`, or `…/9` until the stored runs are read.
@@ -571,6 +550,10 @@ impl Live {
         let bad = |cell: &LiveCell| cell.bad.range(..self.rounds).count();
         let done = able().map(|cell| settled(cell).saturating_sub(bad(cell))).sum();
         let stored = able().map(|cell| cell.stored.range(..self.rounds).count()).sum();
+        let cancelled = able()
+            .filter(|cell| self.is_cancelled(cell))
+            .map(|cell| cell.left_rounds(self.rounds).count());
+        let cancelled = cancelled.sum();
         let failed: f64 = able().map(|cell| cell.work * bad(cell).min(settled(cell)) as f64).sum();
         let finished: f64 = able().map(|cell| cell.work * settled(cell) as f64).sum();
         let partial: f64 = able().map(|cell| cell.work * cell.partial()).sum();
@@ -587,7 +570,8 @@ impl Live {
         let share = |work: f64| if all > 0.0 { (work / all).min(1.0) } else { 0.0 };
         let fraction = if all > 0.0 { share(finished + partial - failed) } else { 1.0 };
         let left_ms = left_s.map(|left| (left * 1e3) as u64);
-        LiveProgress { done, stored, total, unable, fraction, failed: share(failed), left_ms }
+        let failed = share(failed);
+        LiveProgress { done, stored, total, cancelled, unable, fraction, failed, left_ms }
     }
 
     /// Remaining time in seconds, from the cell's last run in this sweep, or from its prediction scaled by [`Self::pace`].
@@ -622,6 +606,12 @@ impl Live {
         self.cells.iter().map(|cell| cell.work * f64::from(cell.executed)).sum()
     }
 
+    /// Warns of noise at this load if a run is left.
+    pub fn expect_noise(&mut self, load: f64) {
+        let left = self.cells.iter().filter(|cell| cell.can_run() && cell.awaits_rounds(self.rounds));
+        self.expected_noise = noise_forecast(load, left.map(|cell| &cell.spec));
+    }
+
     /// Takes the work of each cell, in predicted seconds if any is executed; none if it could not be predicted. Earlier
     /// runs of this session replace the prediction.
     pub fn weigh(&mut self, work: Vec<f64>) {
@@ -642,13 +632,14 @@ impl Live {
         })
     }
 
-    /// Warning about the results of a running sweep: a failed run with its reason, else noise.
+    /// Warning about the results of a running sweep: a failed run with its reason, else measured or expected noise.
     pub fn warning(&self) -> Option<String> {
         let failure = self.failure.as_ref().and_then(|(at, round, why)| {
             let cell = self.cells.get(*at).filter(|cell| cell.bad.contains_key(round))?;
             Some(format!("✘ {} failed: {why}", self.title(&cell.spec)))
         });
-        let noise = || self.noise.as_ref().map(|noise| format!("! {noise}"));
+        let expected = || Some(format!("! {}. Close other programs.", self.expected_noise.as_ref()?));
+        let noise = || self.noise.as_ref().map(|noise| format!("! {noise}")).or_else(expected);
         failure.or_else(noise).filter(|_| self.is_running())
     }
 
@@ -676,7 +667,7 @@ impl LiveCell {
     }
 
     /// False if the cell was skipped or reported out of memory, before its runs or by its backend.
-    fn can_run(&self) -> bool {
+    pub fn can_run(&self) -> bool {
         !matches!(self.state, CellState::Done(Status::Skipped | Status::Oom))
     }
 
@@ -691,7 +682,13 @@ impl LiveCell {
         if self.state == CellState::Running { self.round + 1 } else { self.round.max(last) + 1 }
     }
 
-    /// True if some of this many rounds have neither a finished nor a failed run.
+    /// Those of this many rounds that have neither a finished nor a failed run; an interrupted one is left to run.
+    pub fn left_rounds(&self, rounds: u32) -> impl Iterator<Item = u32> {
+        let is_interrupted = move |round: &u32| self.bad.get(round) == Some(&Status::Interrupted);
+        (0..rounds).filter(move |round| !self.settled.contains(round) || is_interrupted(round))
+    }
+
+    /// True if some of this many rounds have no run that ended, well or badly.
     pub fn awaits_rounds(&self, rounds: u32) -> bool {
         self.settled.range(..rounds).count() < rounds as usize
     }

@@ -168,6 +168,6 @@ pub fn draw_strip(
                 ..Shares::default()
             }
         });
-        shade::draw_step(buf, area, (area.x + LABELS, y), shares, " ", theme);
+        shade::draw_step(buf, area, (area.x + LABELS, y), 1, shares, " ", theme);
     }
 }
