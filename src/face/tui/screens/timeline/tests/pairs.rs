@@ -113,7 +113,6 @@ fn every_jump_in_a_pair_shows_the_same_step_of_both() {
     };
     let [above, below] = &at(&driver)[..] else { panic!("two traces") };
     assert_eq!(above, below);
-    driver.tap(KeyCode::Esc);
     driver.shows("trace: the same operation took ");
     // a time is of the trace with the cursor
     driver.taps("J");
