@@ -6,7 +6,6 @@
 //! | `open` | open a trace: a file, a directory of files, or a stored run |
 //! | `align` | align two traces at a step |
 //! | `resimulate` | regenerate the trace of a simulated run |
-//! | `prediction` | compare a stored prediction with a measured change |
 //! | `trace_machine` | machine and engine for rewiring a trace, and the verdict on it |
 //! | `select` | select stored runs by id, prefix, batch, directory or filter; their provenance and traces from several stores |
 //! | `describe` | labeled lines about one run |
@@ -41,7 +40,6 @@ pub mod files;
 pub mod kit;
 pub mod offers;
 mod open;
-mod prediction;
 mod ranges;
 pub mod record;
 mod resimulate;
@@ -54,7 +52,6 @@ pub use describe::{RunSection, describe, platform, unsteady_mean_ms};
 pub use experiments::AnswerCollector;
 pub use figure::{RunsPage, report_of_runs};
 pub use open::{OpenOptions, OpenedTrace, RunOrTrace, is_trace, open, open_run, trace_of};
-pub use prediction::check_prediction;
 pub use resimulate::{FirstSteps, resimulate};
 pub use runner::Runner;
 pub use select::{

@@ -9,7 +9,6 @@ mod contents;
 mod demangle;
 pub mod export;
 mod file;
-mod host;
 pub mod import;
 mod kind;
 pub mod memory;
@@ -24,11 +23,10 @@ pub use collective::{
     Algorithm, CollectiveInfo, ProcessGroup, TransferDirection, algorithm, dtype_bytes, kind_of,
 };
 pub use contents::{
-    Doubt, Doubted, FORMAT_VERSION, IgnoredKernel, ImportReport, LaunchSite, NO_STEP, Range, Span,
-    Trace, TraceMeta, TraceStream, is_host_call,
+    Doubt, Doubted, FORMAT_VERSION, HostWork, IgnoredKernel, ImportReport, LaunchSite, NO_STEP, Range,
+    Span, Trace, TraceMeta, TraceStream, is_host_call,
 };
 pub use file::{TraceWriter, check, read, read_file, read_meta, write};
-pub use host::HostWork;
 pub use kind::OperationKind;
 pub use operations::{CopiedBytes, OperationInfo, operations, stage_groups};
 pub use product::{CallArguments, Product, is_product};

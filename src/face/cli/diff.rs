@@ -12,8 +12,8 @@ use base::text::{counted, fitting_name, latency};
 use lab::store::Store;
 use study::analysis::{Gate, GateReport, gate_table};
 use study::diff::{
-    ChangedOperation, PredictionCheck, SideSummary, StepPairing, TraceDiff, checks_table, judge_diff,
-    layers_table, operations_table, parts_table, trace_diff,
+    ChangedOperation, PredictionCheck, SideSummary, StepPairing, StoredPrediction, TraceDiff, checked,
+    checks_table, judge_diff, layers_table, operations_table, parts_table, trace_diff,
 };
 use table::render::{Shown, Sourced, Table};
 
@@ -86,7 +86,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let gates = (!args.gate.is_empty()).then(|| judge_diff(&diff, &args.gate)).transpose()?;
     let checks = match &args.check {
-        Some(name) => desk::check_prediction(name, &store, &diff, &b)?,
+        Some(name) => check_prediction(name, &store, &diff, &b)?,
         None => Vec::new(),
     };
     let csv = || {
@@ -203,4 +203,26 @@ fn text(diff: &TraceDiff, gates: Option<&GateReport>, checks: &[PredictionCheck]
     }
     text += "\nMore tables: --by operation|part|layer\n";
     text
+}
+
+/// Errors of a stored prediction; `after` is the second trace. A single one is stored with the prediction, in place of
+/// an earlier one of the same traces.
+fn check_prediction(
+    name: &str,
+    store: &Store,
+    diff: &TraceDiff,
+    after: &OpenedTrace,
+) -> Result<Vec<PredictionCheck>> {
+    let mut prediction: StoredPrediction = store.prediction(name)?;
+    let architecture = after.trace.meta.spec.as_ref().map(|spec| spec.architecture.to_string());
+    let checks = checked(&prediction, diff, architecture.as_deref(), &store.now())?;
+    if let [check] = &checks[..] {
+        let is_same = |old: &PredictionCheck| {
+            (&old.label, &old.before, &old.after) == (&check.label, &check.before, &check.after)
+        };
+        prediction.checks.retain(|old| !is_same(old));
+        prediction.checks.push(check.clone());
+        store.set_prediction(name, &prediction)?;
+    }
+    Ok(checks)
 }

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use base::text::binary_size;
 use serde::Deserialize;
 
-use super::cost_source::CostSource;
+use super::CostSource;
 use super::link::{BasisRows, LinkBasis, LinkPoint, LinkTable, Links};
 use super::profile::Profile;
 use super::stack::{CollectiveScale, Engine, EngineVersion, major_minor};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cost_source::CostSource;
+use super::CostSource;
 use super::stack::CollectiveScale;
 use table::Collective;
 

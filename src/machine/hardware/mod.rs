@@ -4,7 +4,6 @@ mod built_in {
     include!(concat!(env!("OUT_DIR"), "/built_in.rs"));
 }
 mod collective;
-mod cost_source;
 mod link;
 mod memory;
 mod profile;
@@ -22,10 +21,10 @@ use serde::de::DeserializeOwned;
 use base::error::Error;
 use base::input::InputKind;
 use base::text::same_name;
+use base::words::words;
 use table::{BANDWIDTHS_GB_S, LATENCIES_US};
 
 pub use collective::CollectiveCost;
-pub use cost_source::CostSource;
 pub use link::{BasisRows, Fabric, InterNode, LargeMessages, LinkBasis, LinkPoint, LinkTable, Links};
 pub use memory::{MemoryNeed, PlanMemory};
 pub use profile::{GpuName, Profile, SIMULATED_GPU, Skew, Tflops, profile_named, profile_of};
@@ -36,6 +35,20 @@ pub use stack::{
 };
 pub use tables::{AttentionSizes, Peaks, Tables};
 pub use target::{HardwareParameter, Target};
+
+words! {
+    /// Source of an operation's latency, most certain first.
+    CostSource, "cost source" {
+        /// Point of a latency table.
+        Table = "table",
+        /// Interpolated between points of a latency table.
+        Interpolated = "interpolated",
+        /// Bytes or FLOPs / the rate that the profile states for kernels.
+        Roofline = "roofline",
+        /// Bytes or FLOPs / a rate fitted to measured runs.
+        Calibrated = "calibrated",
+    }
+}
 
 /// Values that are built in by name or come from a TOML file: profiles and stacks.
 struct Library<T: 'static> {

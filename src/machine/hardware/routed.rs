@@ -1,6 +1,6 @@
 //! Latency of routed experts and of their exchanges, from tables; messages between pipeline stages.
 
-use super::cost_source::CostSource;
+use super::CostSource;
 use super::link::LinkTable;
 use super::profile::Profile;
 use super::stack::Engine;

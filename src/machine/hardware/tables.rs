@@ -11,7 +11,7 @@ mod products;
 use std::sync::{LazyLock, OnceLock};
 
 use self::products::MatMulTable;
-use super::cost_source::CostSource;
+use super::CostSource;
 use super::stack::Engine;
 use plan::{DType, Phase};
 

@@ -29,13 +29,16 @@ pub fn card_lines<'a>(
     lines
 }
 
-/// Row on how far to trust a result: the first clauses that fit, and the word for noise.
+/// Columns from which the text on trust may take two rows.
+const WIDE: usize = 100;
+
+/// Row on how far to trust a result: the first clauses that fit, and the word for noise. Wide windows have all of it.
 pub fn badge(trust: &str, is_noisy: bool, width: usize) -> String {
     let noisy = if is_noisy { ", noisy (below)" } else { "" };
     let end = if is_noisy { noisy } else { " …" };
     let kept = leading_clauses(trust, width.saturating_sub(end.width()), &["; ", ", "]);
     match kept {
-        Some(kept) if trust.width() + noisy.width() > width => format!("{kept}{end}"),
+        Some(kept) if trust.width() + noisy.width() > width && width < WIDE => format!("{kept}{end}"),
         _ => format!("{trust}{noisy}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::hardware::cost_source::CostSource;
+use crate::hardware::CostSource;
 
 /// Latencies, or their ratios to the roofline, by three sizes:
 ///

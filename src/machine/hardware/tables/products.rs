@@ -2,7 +2,7 @@
 
 use super::Tables;
 use super::grid::Grid;
-use crate::hardware::cost_source::CostSource;
+use crate::hardware::CostSource;
 use crate::hardware::stack::{ActivationScales, Engine};
 use plan::DType;
 
