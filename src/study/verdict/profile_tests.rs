@@ -203,7 +203,7 @@ fn shares_of_the_time_add_up_to_the_whole() {
     let found = profile.judged();
     let sum: f64 = found.time.iter().map(|part| part.share).sum();
     assert!((sum - 1.0).abs() < 1e-9, "{:?}", found.time);
-    assert!(said(&found).contains("Time breakdown: 100 % kernels in nvjet"), "{}", said(&found));
+    assert!(said(&found).contains("Time breakdown: 100 % compute in nvjet"), "{}", said(&found));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::{
     Remedy, StageIdle, Verdict,
 };
 use crate::analysis::TimePart;
-use base::text::{capitalized, counted, fitting_name, latency};
+use base::text::{capitalized, counted, fitting_name, function_name, latency};
 use trace::rules::function;
 
 /// Exposed share of the time below which no remedy is worthwhile.
@@ -100,6 +100,13 @@ fn part_of(us: f64, all_us: f64) -> String {
     format!("{part} of {all} ({})", percent(share))
 }
 
+/// Kernel that takes most of a part of the time, with its share of the whole time: `most in flash_fwd_kernel (45 %)`.
+fn most_of(part: &TimePart) -> Option<String> {
+    let name = part.longest.as_ref().filter(|_| 2.0 * part.longest_share >= part.share)?;
+    let name = fitting_name(&function_name(name), NAME);
+    Some(format!("most in {name} ({})", percent(part.longest_share)))
+}
+
 impl Cause {
     fn in_words(self) -> &'static str {
         match self {
@@ -136,6 +143,8 @@ impl Verdict {
         let Some(worst) = self.collectives.first() else {
             return of_part + &self.without_communication();
         };
+        let work = self.leading_work();
+        let kernel = work.and_then(most_of);
         let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
         if self.exposed_share >= LITTLE && self.cause != Cause::Inconclusive {
             let cause = match self.cause {
@@ -153,14 +162,30 @@ impl Verdict {
             words.insert(place, format!("{} waiting for the host{at}", percent(host)));
         } else if let Some(ladder) = self.remedies.iter().find(|remedy| remedy.name == "ladder") {
             words.push(format!("ladder {:.2}x (predicted)", ladder.speedup));
-        } else if self.exposed_share >= LITTLE {
+        } else if self.exposed_share >= LITTLE && kernel.is_none() {
             words.push(format!("most in {}", worst.fitting_name()));
         }
         if self.leads_with_idle() && host.is_none_or(|host| host <= self.exposed_share) {
             let unknown = if self.host_share.is_none() { " (cause unknown)" } else { "" };
             words.insert(0, format!("{} idle{unknown}", percent(self.idle_share)));
         }
+        let work = work.map(|part| format!("{} {}", percent(part.share), part.work));
+        let words: Vec<String> = work.into_iter().chain(kernel).chain(words).collect();
         of_part + &words.join(", ")
+    }
+
+    /// Largest part of the time, if it is neither idle time nor communication.
+    fn leading_work(&self) -> Option<&TimePart> {
+        let part = self.time.first()?;
+        (!["idle", "exposed communication"].contains(&part.work.as_str())).then_some(part)
+    }
+
+    /// Sentence on the largest part of the time, if it is neither idle time nor communication.
+    fn work(&self) -> Option<String> {
+        let part = self.leading_work()?;
+        let most = most_of(part).map_or(String::new(), |most| format!(", {most}"));
+        let time = part_of(part.share * self.time_us, self.time_us);
+        Some(format!("{}: {time} per rank{most}.", capitalized(&part.work)))
     }
 
     /// True if latency-bound collectives expose most of the communication.
@@ -406,7 +431,11 @@ impl Verdict {
         let hidden = self.overlap_pct.map_or(String::new(), |pct| {
             format!("; {} of all communication is hidden", percent(pct / 100.0))
         });
-        // the larger loss first
+        // where the time goes, then the larger loss
+        sentences.extend(match self.exposed_share < LITTLE {
+            true => self.dominated(),
+            false => self.work(),
+        });
         let leads = self.leads_with_idle();
         sentences.extend(self.idle().filter(|_| leads));
         sentences.push(format!(
@@ -433,9 +462,6 @@ impl Verdict {
         }
         sentences.extend(self.ignored());
         sentences.extend(self.doubt());
-        if self.exposed_share < LITTLE {
-            sentences.extend(self.dominated());
-        }
         sentences.extend(self.streams());
         sentences.extend(self.stages.map(StageIdle::in_words));
         sentences.extend(self.longest_gap.as_ref().map(|gap| gap.in_words(self.ranks, &look)));

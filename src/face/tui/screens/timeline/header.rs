@@ -59,24 +59,28 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &TimelineView, loading: Option
 }
 
 /// Headline, hidden share and window for a line of this width: drops the window, then details of the share, then
-/// abbreviates the headline and drops its later parts. The exposed share outlasts the hidden one.
+/// abbreviates the headline and drops kernel names and its later parts. The exposed share outlasts the hidden one.
 fn fitting_header(headline: &str, shares: &[String; 3], window: &str, room: usize) -> [String; 3] {
     let parts: Vec<&str> = headline.split(", ").filter(|part| !part.is_empty()).collect();
-    let least = parts.len().min(1);
+    // a kernel's name goes before any share of the time
+    let shares_only: Vec<&str> =
+        parts.iter().copied().filter(|part| !part.starts_with("most in ")).collect();
+    let least = shares_only.len().min(1);
     // such a headline says so itself
     let unsaid = [(); 3].map(|()| String::new());
     let shares = if parts.contains(&"no communication") { &unsaid } else { shares };
-    let brief = |count: usize| parts[..count].join(", ").replace(" communication", " comm");
     let mut lines = vec![[parts.join(", "), shares[0].clone(), window.to_owned()]];
-    for count in (least..=parts.len()).rev() {
-        let headline = || parts[..count].join(", ");
-        lines.extend(shares.iter().map(|share| [headline(), share.clone(), String::new()]));
-        lines.push([brief(count), shares[2].clone(), String::new()]);
-        if parts[..count].last().is_some_and(|part| part.contains("exposed")) {
-            lines.push([brief(count), String::new(), String::new()]);
+    let shorter = (least..=shares_only.len()).rev().map(|count| &shares_only[..count]);
+    for kept in std::iter::once(&parts[..]).chain(shorter) {
+        let headline = kept.join(", ");
+        let brief = headline.replace(" communication", " comm");
+        lines.extend(shares.iter().map(|share| [headline.clone(), share.clone(), String::new()]));
+        lines.push([brief.clone(), shares[2].clone(), String::new()]);
+        if kept.last().is_some_and(|part| part.contains("exposed")) {
+            lines.push([brief, String::new(), String::new()]);
         }
     }
-    lines.push([parts[..least].join(", "), String::new(), String::new()]);
+    lines.push([shares_only[..least].join(", "), String::new(), String::new()]);
     first_fitting_line(lines, "; ", room)
 }
 
@@ -282,6 +286,9 @@ mod tests {
         let headline = "9.6 % idle, 4.2 % exposed communication, both transfer and waiting";
         assert_eq!(shown(headline, 58), "9.6 % idle, 4.2 % exposed comm; 0.0 % of comm hidden");
         assert_eq!(shown(headline, 40), "9.6 % idle, 4.2 % exposed comm");
+        let busy = format!("85 % compute, most in flash_fwd_kernel (45 %), {headline}");
+        let most = "85 % compute, 9.6 % idle, 4.2 % exposed comm";
+        assert_eq!(shown(&busy, 58), most, "names go before shares of the time");
         assert_eq!(shown("one rank, no communication", 80), "one rank, no communication", "once");
         let mixed = "mixed step (prefill and decode) 0: one rank, no communication";
         assert_eq!(shown(mixed, 59), "mixed step (prefill and decode) 0: one rank, no comm");
