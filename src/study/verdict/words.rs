@@ -296,7 +296,16 @@ impl Verdict {
                 "Communication shares a stream with compute; kernels on other streams hide {} of it.",
                 percent(hidden)
             ),
-            false => "Communication runs on the compute stream, so it cannot overlap. Move it to a separate stream first.".into(),
+            false => {
+                // while the host delays everything, other remedies only help after that one
+                let first = match self.host_share.is_some_and(|host| host >= LAUNCH_BOUND) {
+                    true => "Once the GPU no longer waits for the host,",
+                    false => "First",
+                };
+                format!(
+                    "Communication runs on the compute stream, so it cannot overlap. {first} move it to a separate stream."
+                )
+            }
         })
     }
 
@@ -343,7 +352,7 @@ impl Verdict {
         } else {
             format!(
                 "{idle} waits for kernel launches {waits} per rank (launch-bound). Capture a CUDA graph or launch fewer \
-                 kernels before optimizing communication.",
+                 kernels first.",
             )
         })
     }
