@@ -5,6 +5,7 @@ use super::{
     Remedy, StageIdle, Verdict,
 };
 use crate::analysis::TimePart;
+use crate::whatif::FURTHER_ARCHITECTURES;
 use base::text::{capitalized, counted, fitting_name, function_name, latency};
 use trace::rules::function;
 
@@ -555,8 +556,8 @@ impl Verdict {
         parts.into_iter().flatten().collect()
     }
 
-    /// Best remedies, a line each under the step they are compared with; then the error of the predictions, and the command or
-    /// key that compares other architectures.
+    /// Best remedies, a line each under the step they are compared with and the command or key that compares other
+    /// architectures; then the error of the predictions.
     fn remedy_lines(&self, reader: VerdictPlace<'_>) -> Vec<String> {
         let is_limit = |remedy: &&Remedy| remedy.name.ends_with(LIMIT);
         let limit = self.remedies.iter().find(is_limit);
@@ -586,29 +587,32 @@ impl Verdict {
             let kept = if has_fused { "; upper-bound keeps the norm kernels" } else { "" };
             format!(" ({:.2}x if {free} cost nothing{kept})", limit.speedup)
         });
+        // delayed:2 changes all-reduces, and traces with exchanges have none
+        let exchanges = self.remedies.iter().any(|remedy| remedy.name.ends_with("farskip"));
+        let such = if exchanges { "" } else { ", such as delayed:2" };
+        let others = match reader {
+            VerdictPlace::CommandLine => {
+                format!("`ladderscope rewire --architecture` compares others{such}")
+            }
+            VerdictPlace::Workbench { compare, .. } if exchanges => format!("{compare} compares others"),
+            VerdictPlace::Workbench { compare, .. } => {
+                format!("{compare} compares {FURTHER_ARCHITECTURES} more{such}")
+            }
+        };
         let mut lines = vec![match offered.is_empty() {
-            true => format!("No remedy is predicted to help{bound}."),
+            true => format!("No remedy is predicted to help{bound}; {others}."),
             false => {
                 let median = if self.steps == 1 { "" } else { "median " };
                 format!(
-                    "Predicted speedup of these remedies over this trace's {median}step of {}, best first{bound}:",
+                    "Predicted speedup of these remedies over this trace's {median}step of {}, best first{bound}; \
+                     architectures such as ladder need training or conversion, and {others}:",
                     latency(self.step_us)
                 )
             }
         }];
         lines.extend(offered.iter().map(|remedy| remedy.line()));
         let ladder = self.remedies.iter().find(|remedy| remedy.name.ends_with("ladder"));
-        // it changes all-reduces, and traces with exchanges have none
-        let exchanges = self.remedies.iter().any(|remedy| remedy.name.ends_with("farskip"));
-        let such = if exchanges { "" } else { ", such as delayed:2" };
-        let more = match reader {
-            VerdictPlace::CommandLine => "`ladderscope rewire`",
-            VerdictPlace::Workbench { compare, .. } => compare,
-        };
-        lines.push(format!(
-            "Error of these predictions: {}. {more} compares more architectures{such}.",
-            ladder.unwrap_or(any).error
-        ));
+        lines.push(format!("Error of these predictions: {}.", ladder.unwrap_or(any).error));
         lines
     }
 
