@@ -33,6 +33,13 @@ fn transfer_is_told_from_waiting_by_the_last_rank_to_arrive() {
         assert_eq!(found.cause, cause, "{second}: {:?}", found.collectives);
         assert_eq!(found.collectives[0].cause, cause);
         assert!(found.sentences.iter().any(|said| said.contains(cause.as_str())), "{found:?}");
+        // rank 0 arrives at 40 us, and the reduces end at 100 us
+        let (waits, all) = (second - 40_000, 160_000 - second);
+        let waits = match waits {
+            0 => "no waiting for peers".to_owned(),
+            waits => format!("{} of its time waits for peers", percent(waits as f64 / all as f64)),
+        };
+        assert!(said(&found).contains(&format!(" ({waits}, ")), "{waits}: {}", said(&found));
     }
     let alone = judged_spans(vec![span(0, Lane::Compute, 0, 40), span(0, Lane::Comm, 40, 100)]);
     assert_eq!((alone.cause, alone.skew), (Cause::Inconclusive, None));

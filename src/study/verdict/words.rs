@@ -61,18 +61,17 @@ impl CollectiveVerdict {
 
     /// Cause, with the share of the time behind it.
     fn cause_in_words(&self) -> String {
+        let waits = self.transfer_share.map(|share| 1.0 - share).filter(|waits| *waits >= 0.005);
+        let waits = match waits {
+            Some(waits) => format!("{} of its time waits for peers", percent(waits)),
+            None => "no waiting for peers".to_owned(),
+        };
         if let Some(message) = self.latency_bound {
-            let waits = match self.transfer_share.map(|share| 1.0 - share) {
-                Some(waits) if waits >= 0.005 => {
-                    format!("{} of its time waits for peers", percent(waits))
-                }
-                _ => "no waiting for peers".to_owned(),
-            };
             return format!("{LATENCY_BOUND}, {}, {waits}", message.in_words());
         }
         let transfer = self
             .transfer_share
-            .map_or(String::new(), |share| format!(" ({} of its time is transfer)", percent(share)));
+            .map_or(String::new(), |share| format!(" ({waits}, {} is transfer)", percent(share)));
         let waited = self.waited_share_at_least.map_or(String::new(), |share| {
             format!(" (at least {} of its time waits for slower ranks)", percent(share))
         });
