@@ -203,6 +203,9 @@ pub struct Verdict {
     /// True for a run of our own, whose host launches nothing by itself: only an engine's host time is recorded.
     #[serde(skip)]
     is_own: bool,
+    /// True if the profiler recorded Python's stack, which slows the host.
+    #[serde(skip)]
+    has_python_stacks: bool,
     /// True if the importer doubts the times of launches.
     #[serde(skip)]
     doubts_launches: bool,
@@ -344,6 +347,7 @@ pub fn verdict(
         },
         idle_share: share(all.idle_us),
         is_own: !is_imported,
+        has_python_stacks: has_python_stacks(trace),
         doubts_launches: doubts(Doubted::Launches),
         idle_parts: [
             host_share,
@@ -574,6 +578,14 @@ fn ignored_communication(import: &ImportReport) -> Vec<(String, u64)> {
     let mut counts: Vec<_> = counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
     counts.sort_by_key(|(_, count)| Reverse(*count));
     counts
+}
+
+/// True if a profile has at least as many calls of Python as GPU operations, so that recording them slows the host.
+fn has_python_stacks(trace: &Trace) -> bool {
+    let ignored = trace.meta.import.iter().flat_map(|import| &import.ignored);
+    let calls = ignored.filter(|(reason, _)| reason.contains("python_function"));
+    let calls: u64 = calls.map(|(_, count)| count).sum();
+    calls > 0 && calls >= trace.spans.len() as u64
 }
 
 /// Kernels that look like communication but count as compute, the longest first.

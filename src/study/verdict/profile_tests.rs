@@ -522,6 +522,20 @@ fn kernels_that_wait_for_their_own_launches_get_a_graph() -> Result<()> {
     Ok(())
 }
 
+/// The host's share includes the time in which the profiler walked Python's stack.
+#[test]
+fn stacks_of_python_are_named_before_the_gain_of_a_graph() {
+    let mut profile = steps(LaunchMethod::Calls, CUSTOM, (10, 20));
+    let stacks = "recorded with Python stacks, which slows the host";
+    assert!(!said(&profile.judged()).contains(stacks));
+    for number in 0..400 {
+        profile.event("python_function", "forward", (10_000 + number, 1), "");
+    }
+    let text = said(&profile.judged());
+    let [stacks, gain] = [stacks, "  CUDA graph"].map(|part| text.find(part));
+    assert!(stacks.is_some() && stacks < gain, "{text}");
+}
+
 #[test]
 fn an_engine_with_graphs_and_single_kernels_is_not_told_to_use_a_graph() {
     let found = steps(LaunchMethod::Both, CUSTOM, (150, 20)).judged();

@@ -323,7 +323,7 @@ impl Verdict {
             true => format!("The GPU is idle {} of the time; it", percent(self.idle_share)),
             false => "The GPU".to_owned(),
         };
-        Some(if self.is_own {
+        let sentence = if self.is_own {
             format!(
                 "{idle} waits for the host {waits} per rank. First reduce the host's work between steps (scheduling, \
                  sampling, input copies).",
@@ -354,7 +354,15 @@ impl Verdict {
                 "{idle} waits for kernel launches {waits} per rank (launch-bound). Capture a CUDA graph or launch fewer \
                  kernels first.",
             )
-        })
+        };
+        let stacks = match self.has_python_stacks {
+            true => {
+                " The trace was recorded with Python stacks, which slows the host: record without them (with_stack=False) \
+                 to see its real share."
+            }
+            false => "",
+        };
+        Some(sentence + stacks)
     }
 
     /// Sentence on idle time, if it is more than exposed communication, and what is known of its cause.
