@@ -264,7 +264,7 @@ const LEAST: f64 = 0.01;
 /// Part of the time of a trace. Parts add up to at most the whole: communication and copies count while nothing else runs.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct TimePart {
-    /// `idle`, `kernels`, `exposed communication`, or the direction of copies: `host-to-device copies`.
+    /// `idle`, `compute`, `exposed communication`, or the direction of copies: `host-to-device copies`.
     pub work: String,
     /// Share of the time, averaged over ranks (0 to 1).
     pub share: f64,
@@ -302,7 +302,7 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
     let total: fn(&NameRow) -> f64 = |row| row.total_us;
     let exposed: fn(&NameRow) -> f64 = |row| row.exposed_us;
     for (work, name, of, union_us) in [
-        ("kernels", "compute", total, all.compute_us),
+        ("compute", "compute", total, all.compute_us),
         ("exposed communication", "comm", exposed, all.exposed_comm_us),
     ] {
         let (share, longest, _) = lane(name, of, union_us);

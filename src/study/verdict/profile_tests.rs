@@ -203,7 +203,7 @@ fn shares_of_the_time_add_up_to_the_whole() {
     let found = profile.judged();
     let sum: f64 = found.time.iter().map(|part| part.share).sum();
     assert!((sum - 1.0).abs() < 1e-9, "{:?}", found.time);
-    assert!(said(&found).contains("Time breakdown: 100 % kernels in nvjet"), "{}", said(&found));
+    assert!(said(&found).contains("Time breakdown: 100 % compute in nvjet"), "{}", said(&found));
 }
 
 #[test]
@@ -524,6 +524,10 @@ fn kernels_that_wait_for_their_own_launches_get_a_graph() -> Result<()> {
     assert!(said(&found).contains("Capture a CUDA graph"), "{}", said(&found));
     assert_eq!((found.between_graphs_share, found.has_graphs), (0.0, false));
     assert_eq!(found.remedies[0].name, "CUDA graph");
+    // one first step: communication on the compute stream comes after the launches
+    let stream = "Once the GPU no longer waits for the host, move it to a separate stream.";
+    assert!(said(&found).contains(stream), "{}", said(&found));
+    assert!(!said(&found).contains("First move it"), "{}", said(&found));
     let rewiring = Rewiring::new(&trace, &StepSelection::default(), &setting())?;
     let free = RewireChoice { host: false, ..RewireChoice::from_architecture(Architecture::Standard) };
     // the 37 gaps within a step go, the one between steps stays: a graph would have it too

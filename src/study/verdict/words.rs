@@ -5,7 +5,8 @@ use super::{
     NOT_PREDICTED, Remedy, StageIdle, Verdict,
 };
 use crate::analysis::TimePart;
-use base::text::{capitalized, counted, fitting_name, latency};
+use crate::whatif::FURTHER_ARCHITECTURES;
+use base::text::{capitalized, counted, fitting_name, function_name, latency};
 use trace::rules::function;
 
 /// Exposed share of the time below which no remedy is worthwhile.
@@ -60,18 +61,17 @@ impl CollectiveVerdict {
 
     /// Cause, with the share of the time behind it.
     fn cause_in_words(&self) -> String {
+        let waits = self.transfer_share.map(|share| 1.0 - share).filter(|waits| *waits >= 0.005);
+        let waits = match waits {
+            Some(waits) => format!("{} of its time waits for peers", percent(waits)),
+            None => "no waiting for peers".to_owned(),
+        };
         if let Some(message) = self.latency_bound {
-            let waits = match self.transfer_share.map(|share| 1.0 - share) {
-                Some(waits) if waits >= 0.005 => {
-                    format!("{} of its time waits for peers", percent(waits))
-                }
-                _ => "no waiting for peers".to_owned(),
-            };
             return format!("{LATENCY_BOUND}, {}, {waits}", message.in_words());
         }
         let transfer = self
             .transfer_share
-            .map_or(String::new(), |share| format!(" ({} of its time is transfer)", percent(share)));
+            .map_or(String::new(), |share| format!(" ({waits}, {} is transfer)", percent(share)));
         let waited = self.waited_share_at_least.map_or(String::new(), |share| {
             format!(" (at least {} of its time waits for slower ranks)", percent(share))
         });
@@ -98,6 +98,13 @@ fn part_of(us: f64, all_us: f64) -> String {
     };
     let share = if all_us > 0.0 { us / all_us } else { 0.0 };
     format!("{part} of {all} ({})", percent(share))
+}
+
+/// Kernel that takes most of a part of the time, with its share of the whole time: `most in flash_fwd_kernel (45 %)`.
+fn most_of(part: &TimePart) -> Option<String> {
+    let name = part.longest.as_ref().filter(|_| 2.0 * part.longest_share >= part.share)?;
+    let name = fitting_name(&function_name(name), NAME);
+    Some(format!("most in {name} ({})", percent(part.longest_share)))
 }
 
 impl Cause {
@@ -136,6 +143,8 @@ impl Verdict {
         let Some(worst) = self.collectives.first() else {
             return of_part + &self.without_communication();
         };
+        let work = self.leading_work();
+        let kernel = work.and_then(most_of);
         let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
         if self.exposed_share >= LITTLE && self.cause != Cause::Inconclusive {
             let cause = match self.cause {
@@ -153,14 +162,30 @@ impl Verdict {
             words.insert(place, format!("{} waiting for the host{at}", percent(host)));
         } else if let Some(ladder) = self.remedies.iter().find(|remedy| remedy.name == "ladder") {
             words.push(format!("ladder {:.2}x (predicted)", ladder.speedup));
-        } else if self.exposed_share >= LITTLE {
+        } else if self.exposed_share >= LITTLE && kernel.is_none() {
             words.push(format!("most in {}", worst.fitting_name()));
         }
         if self.leads_with_idle() && host.is_none_or(|host| host <= self.exposed_share) {
             let unknown = if self.host_share.is_none() { " (cause unknown)" } else { "" };
             words.insert(0, format!("{} idle{unknown}", percent(self.idle_share)));
         }
+        let work = work.map(|part| format!("{} {}", percent(part.share), part.work));
+        let words: Vec<String> = work.into_iter().chain(kernel).chain(words).collect();
         of_part + &words.join(", ")
+    }
+
+    /// Largest part of the time, if it is neither idle time nor communication.
+    fn leading_work(&self) -> Option<&TimePart> {
+        let part = self.time.first()?;
+        (!["idle", "exposed communication"].contains(&part.work.as_str())).then_some(part)
+    }
+
+    /// Sentence on the largest part of the time, if it is neither idle time nor communication.
+    fn work(&self) -> Option<String> {
+        let part = self.leading_work()?;
+        let most = most_of(part).map_or(String::new(), |most| format!(", {most}"));
+        let time = part_of(part.share * self.time_us, self.time_us);
+        Some(format!("{}: {time} per rank{most}.", capitalized(&part.work)))
     }
 
     /// True if latency-bound collectives expose most of the communication.
@@ -271,7 +296,16 @@ impl Verdict {
                 "Communication shares a stream with compute; kernels on other streams hide {} of it.",
                 percent(hidden)
             ),
-            false => "Communication runs on the compute stream, so it cannot overlap. Move it to a separate stream first.".into(),
+            false => {
+                // while the host delays everything, other remedies only help after that one
+                let first = match self.host_share.is_some_and(|host| host >= LAUNCH_BOUND) {
+                    true => "Once the GPU no longer waits for the host,",
+                    false => "First",
+                };
+                format!(
+                    "Communication runs on the compute stream, so it cannot overlap. {first} move it to a separate stream."
+                )
+            }
         })
     }
 
@@ -331,7 +365,7 @@ impl Verdict {
         } else {
             format!(
                 "{idle} waits for kernel launches {waits} per rank (launch-bound).{} Capture a CUDA graph or launch fewer \
-                 kernels before optimizing communication.",
+                 kernels first.",
                 self.longest_wait().unwrap_or_default()
             )
         };
@@ -428,7 +462,11 @@ impl Verdict {
         let hidden = self.overlap_pct.map_or(String::new(), |pct| {
             format!("; {} of all communication is hidden", percent(pct / 100.0))
         });
-        // the larger loss first
+        // where the time goes, then the larger loss
+        sentences.extend(match self.exposed_share < LITTLE {
+            true => self.dominated(),
+            false => self.work(),
+        });
         let leads = self.leads_with_idle();
         sentences.extend(self.idle().filter(|_| leads));
         sentences.push(format!(
@@ -455,9 +493,6 @@ impl Verdict {
         }
         sentences.extend(self.ignored());
         sentences.extend(self.doubt());
-        if self.exposed_share < LITTLE {
-            sentences.extend(self.dominated());
-        }
         sentences.extend(self.streams());
         sentences.extend(self.stages.map(StageIdle::in_words));
         sentences.extend(self.longest_gap.as_ref().map(|gap| gap.in_words(self.ranks, &look)));
@@ -542,8 +577,8 @@ impl Verdict {
         parts.into_iter().flatten().collect()
     }
 
-    /// Best remedies, a line each under the step they are compared with; then the error of the predictions, and the command or
-    /// key that compares other architectures.
+    /// Best remedies, a line each under the step they are compared with and the command or key that compares other
+    /// architectures; then the error of the predictions.
     fn remedy_lines(&self, reader: VerdictPlace<'_>) -> Vec<String> {
         let is_limit = |remedy: &&Remedy| remedy.name.ends_with(LIMIT);
         let limit = self.remedies.iter().find(is_limit);
@@ -573,29 +608,32 @@ impl Verdict {
             let kept = if has_fused { "; upper-bound keeps the norm kernels" } else { "" };
             format!(" ({:.2}x if {free} cost nothing{kept})", limit.speedup)
         });
+        // delayed:2 changes all-reduces, and traces with exchanges have none
+        let exchanges = self.remedies.iter().any(|remedy| remedy.name.ends_with("farskip"));
+        let such = if exchanges { "" } else { ", such as delayed:2" };
+        let others = match reader {
+            VerdictPlace::CommandLine => {
+                format!("`ladderscope rewire --architecture` compares others{such}")
+            }
+            VerdictPlace::Workbench { compare, .. } if exchanges => format!("{compare} compares others"),
+            VerdictPlace::Workbench { compare, .. } => {
+                format!("{compare} compares {FURTHER_ARCHITECTURES} more{such}")
+            }
+        };
         let mut lines = vec![match offered.is_empty() {
-            true => format!("No remedy is predicted to help{bound}."),
+            true => format!("No remedy is predicted to help{bound}; {others}."),
             false => {
                 let median = if self.steps == 1 { "" } else { "median " };
                 format!(
-                    "Predicted speedup of these remedies over this trace's {median}step of {}, best first{bound}:",
+                    "Predicted speedup of these remedies over this trace's {median}step of {}, best first{bound}; \
+                     architectures such as ladder need training or conversion, and {others}:",
                     latency(self.step_us)
                 )
             }
         }];
         lines.extend(offered.iter().map(|remedy| remedy.line()));
         let ladder = self.remedies.iter().find(|remedy| remedy.name.ends_with("ladder"));
-        // it changes all-reduces, and traces with exchanges have none
-        let exchanges = self.remedies.iter().any(|remedy| remedy.name.ends_with("farskip"));
-        let such = if exchanges { "" } else { ", such as delayed:2" };
-        let more = match reader {
-            VerdictPlace::CommandLine => "`ladderscope rewire`",
-            VerdictPlace::Workbench { compare, .. } => compare,
-        };
-        lines.push(format!(
-            "Error of these predictions: {}. {more} compares more architectures{such}.",
-            ladder.unwrap_or(any).error
-        ));
+        lines.push(format!("Error of these predictions: {}.", ladder.unwrap_or(any).error));
         lines
     }
 

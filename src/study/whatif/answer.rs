@@ -17,6 +17,9 @@ use trace::overlap::intervals;
 const SHOWN: [&str; 7] =
     ["standard", "ladder", "parallel", "desync:2", "delayed:2", "sync-drop", "upper-bound"];
 
+/// Number of architectures of the table besides `standard`, `ladder` and the limit.
+pub(crate) const FURTHER_ARCHITECTURES: usize = SHOWN.len() - 3;
+
 /// Architectures of the table for a chosen one, the limit last, with this number of micro-batches each.
 pub(super) fn shown_with(chosen: &Architecture, micro_batches: u32) -> Vec<(Architecture, u32)> {
     let mut shown: Vec<Architecture> = SHOWN.iter().filter_map(|name| name.parse().ok()).collect();

@@ -16,6 +16,7 @@ mod variant;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use answer::FURTHER_ARCHITECTURES;
 pub use answer::{
     CellLink, ExposedIntervals, Fastest, Frontier, FrontierPoint, LaunchGaps, NetworkValues,
     ProfileValues, SimulatedMetrics, StepStrip, StripSpan, WhatIfAnswer, WhatIfRow,

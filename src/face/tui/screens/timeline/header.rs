@@ -59,8 +59,8 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &TimelineView, loading: Option
 }
 
 /// Headline, hidden share and window for a line of this width: drops the window, then details of the share, then
-/// abbreviates the headline and drops its later parts. The exposed share outlasts the hidden one. The headline begins with
-/// its scope beside the share of a step, which the first two shares name.
+/// abbreviates the headline and drops kernel names and its later parts. The exposed share outlasts the hidden one. The
+/// headline begins with its scope beside the share of a step, which the first two shares name.
 fn fitting_header(
     (scope, headline): (&str, &str),
     shares: &[String; 3],
@@ -68,25 +68,30 @@ fn fitting_header(
     room: usize,
 ) -> [String; 3] {
     let parts: Vec<&str> = headline.split(", ").filter(|part| !part.is_empty()).collect();
-    let least = parts.len().min(1);
+    // a kernel's name goes before any share of the time
+    let shares_only: Vec<&str> =
+        parts.iter().copied().filter(|part| !part.starts_with("most in ")).collect();
+    let least = shares_only.len().min(1);
     // such a headline says so itself
     let unsaid = [(); 3].map(|()| String::new());
     let (scope, shares) =
         if parts.contains(&"no communication") { ("", &unsaid) } else { (scope, shares) };
-    let brief = |count: usize| parts[..count].join(", ").replace(" communication", " comm");
-    let scoped = |count: usize| format!("{scope}{}", parts[..count].join(", "));
-    let mut lines = vec![[scoped(parts.len()), shares[0].clone(), window.to_owned()]];
-    for count in (least..=parts.len()).rev() {
-        let headlines = [scoped(count), scoped(count), parts[..count].join(", ")];
+    let mut lines = vec![[format!("{scope}{}", parts.join(", ")), shares[0].clone(), window.to_owned()]];
+    let shorter = (least..=shares_only.len()).rev().map(|count| &shares_only[..count]);
+    for kept in std::iter::once(&parts[..]).chain(shorter) {
+        let headline = kept.join(", ");
+        let (scoped, brief) =
+            (format!("{scope}{headline}"), headline.replace(" communication", " comm"));
+        let headlines = [scoped.clone(), scoped, headline];
         lines.extend(
             headlines.into_iter().zip(shares).map(|(line, share)| [line, share.clone(), String::new()]),
         );
-        lines.push([brief(count), shares[2].clone(), String::new()]);
-        if parts[..count].last().is_some_and(|part| part.contains("exposed")) {
-            lines.push([brief(count), String::new(), String::new()]);
+        lines.push([brief.clone(), shares[2].clone(), String::new()]);
+        if kept.last().is_some_and(|part| part.contains("exposed")) {
+            lines.push([brief, String::new(), String::new()]);
         }
     }
-    lines.push([parts[..least].join(", "), String::new(), String::new()]);
+    lines.push([shares_only[..least].join(", "), String::new(), String::new()]);
     first_fitting_line(lines, "; ", room)
 }
 
@@ -312,6 +317,9 @@ mod tests {
         assert_eq!(shown(headline, own.len()), own, "beside a step, the headline names its steps");
         assert_eq!(shown(headline, 58), "9.6 % idle, 4.2 % exposed comm; 0.0 % of comm hidden");
         assert_eq!(shown(headline, 40), "9.6 % idle, 4.2 % exposed comm");
+        let busy = format!("85 % compute, most in flash_fwd_kernel (45 %), {headline}");
+        let most = "85 % compute, 9.6 % idle, 4.2 % exposed comm";
+        assert_eq!(shown(&busy, 58), most, "names go before shares of the time");
         assert_eq!(shown("one rank, no communication", 80), "one rank, no communication", "once");
         let mixed = "mixed step (prefill and decode) 0: one rank, no communication";
         assert_eq!(shown(mixed, 59), "mixed step (prefill and decode) 0: one rank, no comm");

@@ -343,8 +343,16 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
     let arrival = pane.span_index().and_then(|at| index.spans().arrival(at));
     // a shape is not wrapped within its brackets
     let shape = info.shape.replace(", ", ",\u{a0}");
-    let mut lines = vec![format!("{what}   {shape}"), timing(view, span, arrival)];
-    lines.extend(exposure(pane, span));
+    let mut lines = vec![format!("{what}   {shape}")];
+    let (timing, exposure) = (timing(view, span, arrival), exposure(pane, span, arrival));
+    match arrival {
+        // the parts of a collective explain it, and a small window has room for the first lines only
+        Some(arrival) => {
+            let parts = std::iter::once(transfer_and_waiting(pane, span, arrival)).chain(exposure);
+            lines.extend([parts.collect::<Vec<_>>().join(", "), timing]);
+        }
+        None => lines.extend(std::iter::once(timing).chain(exposure)),
+    }
     lines.extend(experts(view, &info.kind, span));
     lines.extend(work(pane, span, arrival));
     lines.extend(info.collective.as_ref().and_then(collective));
@@ -410,8 +418,8 @@ fn launch(view: &TimelineView, pane: &Pane) -> Option<String> {
 }
 
 /// Part of a communication span during which its rank computes nothing, and the reason if the spans show it: `exposed 9.25
-/// ms of 9.31 ms (99.4 %): holds up gemm`.
-fn exposure(pane: &Pane, span: &Span) -> Option<String> {
+/// ms of 9.31 ms (99.4 %): holds up gemm`, or `exposed 99.4 %: holds up gemm` behind the parts that a known `arrival` gives.
+fn exposure(pane: &Pane, span: &Span, arrival: Option<i64>) -> Option<String> {
     let index = &pane.index;
     let length = span.end_ns.saturating_sub(span.start_ns);
     if index.spans().class(span) != SpanClass::Comm || length <= 0 {
@@ -424,7 +432,10 @@ fn exposure(pane: &Pane, span: &Span) -> Option<String> {
         exposed => {
             let share = percent(Some(100.0 * exposed as f64 / length as f64));
             let why = exposure_reason(index, at, span, exposed == length);
-            format!("╱ exposed {} of {} ({share}){why}", ns(exposed), ns(length))
+            match arrival {
+                Some(_) => format!("exposed {share}{why}"),
+                None => format!("╱ exposed {} of {} ({share}){why}", ns(exposed), ns(length)),
+            }
         }
     })
 }
@@ -455,7 +466,24 @@ fn exposure_reason(index: &TraceIndex, rank: usize, span: &Span, is_all_exposed:
     beside.into()
 }
 
-/// Time of a span, with its launch, and the part that waited for peers.
+/// Parts of a collective before and after its last rank arrives: `░ waited 500 ns for peers, ▓ transfer 14.5 us`.
+fn transfer_and_waiting(pane: &Pane, span: &Span, arrival: i64) -> String {
+    let (waited, moved) = (arrival.saturating_sub(span.start_ns), span.end_ns.saturating_sub(arrival));
+    let waits = drawn(pane, (span.start_ns, arrival), ["░", "╲"]);
+    let moves = drawn(pane, (arrival, span.end_ns), ["▓", "╱"]);
+    let peers = peers(&pane.index, span);
+    format!("{waits}waited {} for {peers}, {moves}transfer {}", ns(waited), ns(moved))
+}
+
+/// Ranks that a communication span may wait for, in words.
+fn peers(index: &TraceIndex, span: &Span) -> &'static str {
+    match index.trace.operation_kind(span) {
+        Some(OperationKind::SendRecv) => "the peer",
+        _ => "peers",
+    }
+}
+
+/// Time of a span, with its launch, and a remark if an unknown part of it may be waiting for peers.
 fn timing(view: &TimelineView, span: &Span, arrival: Option<i64>) -> String {
     let index = &view.pane().index;
     let mut text = interval(view, (span.start_ns, span.end_ns));
@@ -465,17 +493,8 @@ fn timing(view: &TimelineView, span: &Span, arrival: Option<i64>) -> String {
         let was = if index.trace.meta.import.is_some() { "launched" } else { "ready" };
         text.push_str(&format!(", {was} {} before", ns(span.start_ns - span.ready_ns)));
     }
-    let is_transfer = index.trace.operation_kind(span) == Some(&OperationKind::SendRecv);
-    let peers = if is_transfer { "the peer" } else { "peers" };
-    if let Some(arrival) = arrival {
-        let (waited, moved) =
-            (arrival.saturating_sub(span.start_ns), span.end_ns.saturating_sub(arrival));
-        let waits = drawn(view.pane(), (span.start_ns, arrival), ["░", "╲"]);
-        let moves = drawn(view.pane(), (arrival, span.end_ns), ["▓", "╱"]);
-        let parts = format!(": {waits}waited {} for {peers}, {moves}transfer {}", ns(waited), ns(moved));
-        text.push_str(&parts);
-    } else if index.spans().class(span) == SpanClass::Comm {
-        text.push_str(&format!("; may include waiting for {peers}"));
+    if arrival.is_none() && index.spans().class(span) == SpanClass::Comm {
+        text.push_str(&format!("; may include waiting for {}", peers(index, span)));
     }
     text
 }

@@ -219,7 +219,8 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     assert_eq!(lengths[0], most, "no exposed interval is longer");
     let all = lengths.len();
     assert!(view(&driver).panel.is_none(), "the details of the call replace the list");
-    driver.shows(&format!("╱ exposed {} of ", super::super::lists::time_of(lengths[0])));
+    // all 15 us are exposed; the parts come before the interval
+    driver.shows("╲ waited 2.00 us for peers, ╱ transfer 13.0 us, exposed 100.0 %");
     driver.taps("E");
     driver.shows(&format!(" per rank · 1 of {all}: {named} ─"));
     driver.shows(&format!("the {all} longest of this row; Enter: next"));
@@ -779,9 +780,11 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
         (plan::Lane::Comm, whole.bounds()),
         "of a trace without steps, too"
     );
-    let exposed = |after: &str| format!("╱ exposed 25.0 us of 25.0 us (100.0 %): {after}");
-    let late = exposed("void cutlass::gemm_kernel<>(int) was launched 16.0 us after it ended");
-    assert!(lines.contains(&late), "{lines:?} lack {late}");
+    let exposed = |lines: &[String], why: &str| {
+        let parts = "╲ waited 500 ns for peers, ╱ transfer 24.5 us, exposed 100.0 %";
+        assert_eq!(lines[1], format!("{parts}: {why}"), "a small window shows two lines");
+    };
+    exposed(&lines, "void cutlass::gemm_kernel<>(int) was launched 16.0 us after it ended");
     // launched long before, it begins 20 us after the collective for an unknown reason
     let mut early = imported().whole().into_owned();
     early.spans.iter_mut().for_each(|span| span.ready_ns = span.start_ns - 60_000);
@@ -790,7 +793,7 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
         super::super::info::content(&view, 120).1
     };
     let lines = lines_of(early.clone());
-    assert!(lines.contains(&exposed("no compute on this rank runs beside it")), "{lines:?}");
+    exposed(&lines, "no compute on this rank runs beside it");
     // every kernel of the next step begins 1 us after the collective
     for span in early.spans.iter_mut().filter(|span| span.lane == plan::Lane::Compute) {
         (span.start_ns, span.end_ns) = (span.start_ns - 19_000, span.end_ns - 19_000);
@@ -805,8 +808,7 @@ fn the_card_of_a_collective_says_how_much_of_it_is_exposed() {
     driver.shows(" kernels, by name ");
     driver.taps("/nccl");
     driver.tap(KeyCode::Enter);
-    driver.shows("hidden: the rank computes meanwhile");
-    driver.shows(": ░ waited 500 ns for peers, ▓ transfer 14.5 us");
+    driver.shows("░ waited 500 ns for peers, ▓ transfer 14.5 us, hidden: the rank computes meanwhile");
 }
 
 #[test]
@@ -825,8 +827,8 @@ fn a_transfer_of_two_ranks_has_its_waiting_part() {
     };
     let known = lines(&trace);
     // the marks are those of the lane
-    let waited = ": ╲ waited 5.50 us for the peer, ╱ transfer 19.5 us";
-    assert!(known.iter().any(|line| line.ends_with(waited)), "{known:?}");
+    let waited = "╲ waited 5.50 us for the peer, ╱ transfer 19.5 us, exposed 100.0 %";
+    assert!(known.iter().any(|line| line.starts_with(waited)), "{known:?}");
     let shown = with(vec![TraceIndex::new("a pipeline".into(), trace.clone())], (120, 40)).screen();
     let lane = shown.lines().find(|line| line.contains("stream 13")).expect("a lane");
     assert!(lane.contains("╲╲") && lane.contains("╱╱"), "{shown}");
