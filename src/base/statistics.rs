@@ -123,6 +123,33 @@ pub fn resample<const SIDES: usize>(
     })
 }
 
+/// Medians over the drawn rounds of `statistic`, a function of the sides' medians in one round, for [`RESAMPLES`] resamples:
+/// what slows a whole round down does not count. `None` in the cases of [`resample_pools`].
+pub fn resample_rounds<const SIDES: usize>(
+    sides: [&[Vec<f64>]; SIDES],
+    statistic: impl Fn([f64; SIDES]) -> f64,
+) -> Option<Vec<f64>> {
+    let all = sides.map(<[Vec<f64>]>::concat);
+    // of the round of each sample
+    let lengths = sides.map(|side| -> Vec<usize> {
+        side.iter().flat_map(|round| std::iter::repeat_n(round.len(), round.len())).collect()
+    });
+    let (mut pool, mut values) = (Vec::new(), Vec::new());
+    draws(&sides, |places| {
+        let mut left: [&[usize]; SIDES] = std::array::from_fn(|side| places[side].as_slice());
+        values.clear();
+        while left.iter().all(|places| !places.is_empty()) {
+            values.push(statistic(std::array::from_fn(|side| {
+                let (round, rest) = left[side].split_at(lengths[side][left[side][0]]);
+                left[side] = rest;
+                arithmetic::gather(&all[side], round, &mut pool);
+                arithmetic::percentile(&mut pool, 50.0).unwrap_or(f64::NAN)
+            })));
+        }
+        arithmetic::percentile(&mut values, 50.0).unwrap_or(f64::NAN)
+    })
+}
+
 /// Values of `statistic` for [`RESAMPLES`] resamples. It gets the drawn samples of each side and may
 /// reorder them; a sample may consist of several numbers.
 ///
@@ -211,6 +238,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_round_that_slows_all_sides_changes_no_ratio_of_rounds() {
+        let standard = [vec![2.0, 2.0], vec![4.0, 4.0], vec![16.0, 16.0]];
+        let ladder = standard.clone().map(|round| round.iter().map(|ms| ms / 2.0).collect::<Vec<f64>>());
+        let ratios = resample_rounds([&standard, &ladder], |[a, b]| a / b).unwrap();
+        assert!(ratios.iter().all(|ratio| *ratio == 2.0));
+        let pooled = resample([&standard, &ladder], |[a, b]| a / b).unwrap();
+        assert_eq!(pooled.len(), ratios.len());
+        assert_eq!(resample_rounds([&standard[..2], &ladder[..2]], |[a, b]| a / b), None, "few samples");
+    }
 
     /// R: `t.test(c(1, 2, 4))$conf.int`, and of 30 values at two ends.
     #[test]

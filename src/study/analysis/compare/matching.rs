@@ -15,7 +15,9 @@ use super::comparison::{Flag, LEVEL};
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Decoding;
-use base::statistics::{distinct, extent, interval95, least_p, median, p_value, resample};
+use base::statistics::{
+    distinct, extent, interval95, least_p, median, p_value, resample, resample_rounds,
+};
 use table::options::{OPTIONS, PAIRS, option};
 use table::{
     CellRuns, Metrics, Provenance, Record, Sample, Spec, VARIANTS, completion_ms, hidden_share,
@@ -372,22 +374,23 @@ impl<'a> Pair<'a> {
         Self { baseline, other, upper_bound: None }
     }
 
-    /// Ratio of tokens/s to the baseline's, from the rounds that both cells share, if any.
+    /// Ratio of tokens/s to the baseline's: the median over the rounds that both cells share, if any, of the ratio in that
+    /// round, so that a machine that is slower in some rounds does not change it.
     pub fn ratio(&self) -> Ratio {
         let cells = [self.other, self.baseline];
         let throughput = |cell: &PooledCell, ms| tokens_per_s(&cell.record.spec, ms);
         let compared = ComparedRounds::new(&cells);
         let [other, baseline] =
             samples_of_rounds(&compared, cells, |_, sample| Some(completion_ms(sample)));
-        let pooled = |rounds: &[Vec<f64>]| median(&rounds.concat());
-        let speedup = match (pooled(&other), pooled(&baseline)) {
-            (Some(a), Some(b)) => throughput(cells[0], a) / throughput(cells[1], b),
-            _ => cells[0].metrics.tokens_per_s / cells[1].metrics.tokens_per_s,
-        };
+        let ratio = |[a, b]: [f64; 2]| throughput(cells[0], a) / throughput(cells[1], b);
+        let by_round = other.iter().zip(&baseline);
+        let by_round = by_round.filter_map(|(a, b)| Some(ratio([median(a)?, median(b)?])));
+        let whole = cells[0].metrics.tokens_per_s / cells[1].metrics.tokens_per_s;
+        let speedup = median(&by_round.collect::<Vec<f64>>()).unwrap_or(whole);
         let simulated = cells.map(|cell| cell.record.provenance == Provenance::Simulated);
         let exact = simulated == [true, true];
         let resampled = if simulated == [false, false] && !compared.are_too_few() {
-            resample([&other, &baseline], |[a, b]| throughput(cells[0], a) / throughput(cells[1], b))
+            resample_rounds([&other, &baseline], ratio)
         } else {
             None
         };

@@ -25,16 +25,16 @@ pub fn ratio_so_far(
     let rounds = sides.map(|side| side.keys().copied().collect::<BTreeSet<u32>>());
     let runs: Vec<&Record> = sides.iter().flat_map(|side| side.values()).map(|run| &**run).collect();
     let compared = ComparedRounds::of_runs(&rounds, &runs).rounds;
-    let rate = |side: &BTreeMap<u32, Arc<Record>>| {
-        let runs: Vec<&Record> = compared.iter().filter_map(|round| Some(&**side.get(round)?)).collect();
-        // records in short have no samples: one median a run then
-        let pooled: Vec<f64> = match runs.iter().any(|run| run.samples.is_empty()) {
-            true => runs.iter().filter_map(|run| Some(run.metrics.as_ref()?.completion_ms)).collect(),
-            false => runs.iter().flat_map(|run| run.samples.iter()).map(completion_ms).collect(),
-        };
-        Some(tokens_per_s(&runs.first()?.spec, median(&pooled)?)).filter(|rate| *rate > 0.0)
+    let rate = |side: &BTreeMap<u32, Arc<Record>>, round: &u32| {
+        let run = side.get(round)?;
+        let samples: Vec<f64> = run.samples.iter().map(completion_ms).collect();
+        // records in short have no samples
+        let ms = median(&samples).or_else(|| Some(run.metrics.as_ref()?.completion_ms))?;
+        Some(tokens_per_s(&run.spec, ms)).filter(|rate| *rate > 0.0)
     };
-    Some(RatioSoFar { speedup: rate(cell)? / rate(baseline)?, rounds: compared.len() })
+    let ratios = compared.iter().filter_map(|round| Some(rate(cell, round)? / rate(baseline, round)?));
+    let ratios: Vec<f64> = ratios.collect();
+    Some(RatioSoFar { speedup: median(&ratios)?, rounds: ratios.len() })
 }
 
 #[cfg(test)]
