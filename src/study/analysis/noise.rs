@@ -73,7 +73,9 @@ pub fn slow_limits(report: &ComparisonReport) -> impl Iterator<Item = &Compariso
     let surely = |pair: &&Comparison| {
         pair.speedup < FAR_BELOW || pair.speedup_ci95.is_none_or(|[_, most]| most < 1.0)
     };
-    report.pairs.iter().filter(plain).filter(|pair| pair.speedup < 1.0 - NOISE).filter(surely)
+    let slower = report.pairs.iter().filter(plain).filter(|pair| pair.speedup < 1.0 - NOISE);
+    // rounds measured apart say nothing of the pair
+    slower.filter(surely).filter(|pair| pair.rounds_apart == 0)
 }
 
 /// Cell whose slowest round takes at least 1.3 times as long as its fastest.

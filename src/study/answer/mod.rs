@@ -223,10 +223,13 @@ impl Answer {
             // the table has them
             details.splice(0..0, question.exposed().into_iter().chain(question.gap_closed()));
         }
+        match rates(&report) {
+            Some((text, true)) => bullets.push(text.to_owned()),
+            other => details.extend(other.map(|(text, _)| text.to_owned())),
+        }
         bullets.extend(question.published().into_iter().chain(unfinished.others));
         details.extend(unfinished.reasons);
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
-        details.extend(rates(&report).map(str::to_owned));
         details.extend(question.tied().into_iter().chain(question.unclear()));
         if is_of_architectures {
             details.extend(question.beaten_limit());
@@ -306,8 +309,8 @@ fn basis(
     format!("{provenance}{host}{samples}{SCOPE}{cells}: {common}{machine}{links}")
 }
 
-/// Reason why the speedups of a card differ from the ratios of its TPOT, if it decodes.
-fn rates(report: &ComparisonReport) -> Option<&'static str> {
+/// Reason why the speedups of a card differ from the ratios of its TPOT, if it decodes; and true if noise is the reason.
+fn rates(report: &ComparisonReport) -> Option<(&'static str, bool)> {
     // without the noise of decode steps
     let rate = |side: &Side, tpot_ms: f64| {
         let steps = f64::from(side.spec.output_tokens.saturating_sub(1));
@@ -319,12 +322,14 @@ fn rates(report: &ComparisonReport) -> Option<&'static str> {
     };
     match report.pairs.iter().any(is_noisy) {
         _ if report.latency() != "TPOT" => None,
-        true => {
-            Some("Ratios of tokens/s and of TPOT differ, because they are of medians of noisy rounds.")
-        }
-        false => {
-            Some("Tokens/s include the prefill, so their ratios differ a little from those of TPOT.")
-        }
+        true => Some((
+            "Ratios are medians over rounds, so with noise they differ from those of the TPOT shown.",
+            true,
+        )),
+        false => Some((
+            "Tokens/s include the prefill, so their ratios differ a little from those of TPOT.",
+            false,
+        )),
     }
 }
 

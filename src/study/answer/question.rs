@@ -475,10 +475,18 @@ impl<'a> ComparisonQuestion<'a> {
         let leaders: Vec<(bool, Vec<&Comparison>)> = leaders.collect();
         let (settings, left_out) = self.table_settings();
         let in_rows = settings.iter().flat_map(|(setting, pairs)| {
-            pairs.iter().enumerate().map(move |(at, pair)| ((at == 0).then_some(setting), *pair))
+            // a pair may have rounds of its own
+            let widest = pairs.iter().copied().max_by_key(|pair| pair.baseline_side.rounds);
+            let baseline = widest.map(|pair| (setting, pair));
+            let is_limit_apart =
+                pairs.iter().any(|pair| pair.side.spec.architecture.is_limit() && is_apart(pair));
+            pairs
+                .iter()
+                .enumerate()
+                .map(move |(at, pair)| (baseline.filter(|_| at == 0), *pair, is_limit_apart))
         });
-        for (new_setting, pair) in in_rows {
-            if let Some(setting) = new_setting {
+        for (baseline, pair, is_limit_apart) in in_rows {
+            if let Some((setting, pair)) = baseline {
                 let mut row = vec![
                     Shown::some(setting),
                     Shown::text(self.baseline(pair)),
@@ -491,6 +499,15 @@ impl<'a> ComparisonQuestion<'a> {
                 row.extend(has_published.then_some(Shown::None));
                 table.push(row);
             }
+            if is_apart(pair) {
+                // numbers of other rounds than the baseline's would contradict it
+                let mut row = vec![Shown::None; 7 + usize::from(has_published)];
+                let words = [(0, String::new()), (1, self.value(pair)), (6, "measured apart".into())];
+                words.into_iter().for_each(|(at, text)| row[at] = Shown::text(text));
+                table.push(row);
+                continue;
+            }
+            let gap = pair.hidden_share.filter(|_| !is_limit_apart);
             let mut row = vec![
                 Shown::text(""),
                 Shown::text(self.value(pair)),
@@ -498,7 +515,7 @@ impl<'a> ComparisonQuestion<'a> {
                 Shown::interval(Some(pair.speedup), pair.speedup_ci95, 2),
                 Shown::number(pair.side.exposed_pct, 1),
                 Shown::interval(
-                    pair.hidden_share.map(|share| 100.0 * share),
+                    gap.map(|share| 100.0 * share),
                     pair.hidden_share_ci95.map(|ci| ci.map(|share| 100.0 * share)),
                     0,
                 ),
@@ -572,6 +589,11 @@ impl<'a> ComparisonQuestion<'a> {
             OmittedRows { cells: all - shown, choices, settings: all_settings - kept, all_settings },
         )
     }
+}
+
+/// True if too few rounds of a pair were measured side by side to compare it.
+fn is_apart(pair: &Comparison) -> bool {
+    pair.rounds_apart > 0 && pair.verdict == PairVerdict::Unknown
 }
 
 /// Idle time and decode latency that a measured gain saves (ms), if most of it is idle time.

@@ -164,7 +164,7 @@ fn ratios_that_the_prefill_does_not_explain_are_put_down_to_noise() {
             sample.steps_ms[0] += 0.5 * sample.decode_ms;
         }
     }
-    assert!(text(&noisy).contains("of medians of noisy rounds"), "{}", text(&noisy));
+    assert!(text(&noisy).contains("Ratios are medians over rounds, so with noise"), "{}", text(&noisy));
 }
 
 /// Standard exposes 1 ms more than ladder, and idles for 9 or 0.5 ms more.
