@@ -146,19 +146,23 @@ impl Runs {
         (has_bound || is_default && self.orders_sweeps()).then(|| words.to_owned())
     }
 
-    /// Takes up the order of the experiment in scope: the one left there in this session, else that in which the screen
-    /// opens. The first scope of a session keeps the saved order.
+    /// Takes up the order of the experiment in scope: the one left there, else that in which the screen opens.
     pub(super) fn follow_scope(&mut self) {
         if self.filter.scope.is_none() {
             return;
         }
         let scope = self.filter.experiment().map(str::to_owned);
-        let Some(left) = self.arranged_for.replace(scope.clone()).filter(|left| *left != scope) else {
+        let left = self.arranged_for.replace(scope.clone());
+        // a saved order of an older version belongs to no experiment
+        if left.as_ref() == Some(&scope) || left.is_none() && self.orders.is_empty() {
             return;
-        };
+        }
         let (sort, grouped) = self.orders.remove(&scope).unwrap_or_default();
         let sort = std::mem::replace(&mut self.sort, sort);
-        self.orders.insert(left, (sort, std::mem::replace(&mut self.grouped, grouped)));
+        let grouped = std::mem::replace(&mut self.grouped, grouped);
+        if let Some(left) = left {
+            self.orders.insert(left, (sort, grouped));
+        }
         self.ungrouped = None;
     }
 

@@ -68,7 +68,7 @@ pub struct Runs {
     pub sort: SortOrder,
     /// Experiment that the list is arranged for, `None` for all runs; nothing before the scope is known.
     pub arranged_for: Option<Option<String>>,
-    /// Order and grouping of the other experiments of this session, and of all runs (`None`).
+    /// Order and grouping of the other experiments, and of all runs (`None`).
     pub orders: HashMap<Option<String>, (SortOrder, bool)>,
     /// Run that had the cursor when an order was left, for the return to it.
     pub cursors: HashMap<SortOrder, String>,
@@ -152,6 +152,8 @@ pub struct KeptRuns {
     grouped: bool,
     detail: Option<bool>,
     marked: Vec<String>,
+    /// Order and grouping by experiment, `None` for all runs.
+    orders: Vec<(Option<String>, SortOrder, bool)>,
 }
 
 impl PersistentScreen for Runs {
@@ -163,13 +165,19 @@ impl PersistentScreen for Runs {
         let Self { sort, columns, grouped, detail, .. } = self;
         let (sort, columns) = (sort.clone(), columns.clone());
         let marked = self.marked.as_slice().iter().take(MOST).cloned().collect();
-        Some(KeptRuns { sort, columns, grouped: *grouped, detail: *detail, marked })
+        let now = self.arranged_for.iter().map(|scope| (scope.clone(), sort.clone(), *grouped));
+        let others =
+            self.orders.iter().map(|(of, (sort, grouped))| (of.clone(), sort.clone(), *grouped));
+        let mut orders: Vec<_> = now.chain(others).collect();
+        orders.sort_by(|a, b| a.0.cmp(&b.0));
+        Some(KeptRuns { sort, columns, grouped: *grouped, detail: *detail, marked, orders })
     }
 
     /// Restores saved state, with the cursor of that order; unknown columns are skipped when the rows are arranged.
     fn restore(&mut self, kept: KeptRuns, cx: &mut Context) {
-        let KeptRuns { mut sort, columns, grouped, detail, marked } = kept;
+        let KeptRuns { mut sort, columns, grouped, detail, marked, orders } = kept;
         sort.truncate(SORT_KEYS);
+        self.orders = orders.into_iter().map(|(of, sort, grouped)| (of, (sort, grouped))).collect();
         marked.into_iter().for_each(|run| self.marked.insert(run));
         if !columns.is_empty() {
             self.columns = with_pinned(columns);
