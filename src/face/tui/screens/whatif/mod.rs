@@ -383,13 +383,15 @@ impl Screen for WhatIf {
         self.lacks_strip_rows = layout::rows_for_strip(body, self).is_some();
         // an open trace is what the user looks at, unless a cell was changed or kept already
         let is_another = cx.open_trace.is_some() && self.seeded != cx.open_trace;
-        if is_another && self.traced.is_none() && !self.is_pristine() {
+        let stays = self.traced.is_none() && !self.is_pristine() && !self.ended_on_trace;
+        if is_another && stays {
             if self.offered != cx.open_trace {
                 self.offered.clone_from(&cx.open_trace);
                 let (base, key) = (self.base_name(), cx.key::<Self>(Act::Base));
                 cx.inform(format!("what-if stays at {base}; {key} starts from the open trace"));
             }
         } else if is_another {
+            self.ended_on_trace = false;
             self.seeded.clone_from(&cx.open_trace);
             // the next trace may not be usable, and then the cell is shown
             if let Some(trace) = self.trace().map(str::to_owned) {

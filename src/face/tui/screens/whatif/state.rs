@@ -37,6 +37,8 @@ pub struct WhatIf {
     pub usable: Option<String>,
     /// Open trace that was offered as the next base, because the present one has changes.
     pub offered: Option<String>,
+    /// True if the last session ended on a trace, which the next open trace replaces.
+    pub ended_on_trace: bool,
     pub variant: WhatIfVariant,
     undo: Vec<WhatIfVariant>,
     redo: Vec<WhatIfVariant>,
@@ -115,6 +117,9 @@ pub struct KeptWhatIf {
     pins: Vec<WhatIfVariant>,
     #[serde(default)]
     of_traces: Vec<KeptVariants>,
+    /// True if a trace was the base.
+    #[serde(default)]
+    is_of_trace: bool,
 }
 
 impl PersistentScreen for WhatIf {
@@ -142,15 +147,19 @@ impl PersistentScreen for WhatIf {
             by_tpot: *by_tpot,
             pins,
             of_traces,
+            is_of_trace: self.traced.is_some(),
         })
     }
 
     fn restore(&mut self, kept: KeptWhatIf, _cx: &mut Context) {
-        let KeptWhatIf { base, base_name, variant, strip, by_tpot, mut pins, of_traces: parked } = kept;
+        let KeptWhatIf { base, base_name, variant, strip, by_tpot, mut pins, of_traces, is_of_trace } =
+            kept;
         pins.truncate(MOST_PINS);
         let waiting = WaitingVariant::returning(pins);
         let (simulator, started) = (Arc::clone(&self.simulator), self.started + 1);
+        let (parked, ended_on_trace) = (of_traces, is_of_trace);
         let kept = Self { base, base_name, variant, strip, by_tpot, waiting, parked, ..Self::default() };
+        let kept = Self { ended_on_trace, ..kept };
         *self = Self { simulator, started, ..kept };
     }
 }
