@@ -335,6 +335,7 @@ impl Screen for WhatIf {
             }
             Request::WhatIfRunOfTrace { selected, measured } => {
                 self.start_selected(&selected, measured, cx);
+                self.is_run_of_trace = true;
             }
             Request::WhatIf(None) => {}
             Request::WhatIfTraced(traced, name, architecture) => {

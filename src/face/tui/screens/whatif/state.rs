@@ -23,6 +23,8 @@ pub struct WhatIf {
     pub measured_elsewhere: Option<(f64, &'static str)>,
     /// Options of the run that is the base, as stored; `None` for another base.
     pub run: Option<Spec>,
+    /// True if the base simulates the run of an open trace that cannot be rewired.
+    pub is_run_of_trace: bool,
     /// Measured steps that the sliders change; `None` for a simulated cell.
     pub traced: Option<Arc<TracedSteps>>,
     /// Name of its trace.

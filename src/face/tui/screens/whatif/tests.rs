@@ -570,7 +570,9 @@ fn the_step_time_of_a_trace_is_beside_the_simulation_of_its_run() {
         let effects = driver.send(Message::Request(request));
         driver.answer(effects);
         let screen = driver.screen();
-        assert_eq!(screen.contains("run measured 10.9 ms, simulated "), is_shown, "{screen}");
+        assert_eq!(screen.contains(" % off its 10.9 ms"), is_shown, "{screen}");
+        driver.shows(" trace of ladder: simulated");
+        driver.shows("; open the trace of standard to predict from measured kernels");
         driver.shows("from run ladder.parquet");
     }
 }
