@@ -117,8 +117,12 @@ impl Acts for WhatIf {
 
 impl WhatIf {
     fn undo(&mut self, cx: &mut Context) {
-        if let Some(letter) = self.undo_unpin() {
-            return cx.inform(format!("undone: {letter} is kept again"));
+        if let Some((letter, is_kept)) = self.undo_keep() {
+            let keep = cx.key::<Self>(Act::Pin);
+            return cx.inform(match is_kept {
+                true => format!("undone: {letter} is kept again"),
+                false => format!("undone: {letter} is not kept any more; {keep} keeps it again"),
+            });
         }
         let undone = self.travel(true).map(|words| {
             let kept = self.pins.len().checked_sub(1).map(letter);
@@ -275,7 +279,12 @@ impl WhatIf {
                 }
                 // the same variant may be kept again
                 cx.forget::<Self>("kept");
+                let count = whatif.waiting.len();
                 whatif.waiting.retain(|one| one.variant != kept);
+                // undone before its answer arrived
+                if whatif.waiting.len() == count {
+                    return;
+                }
                 match cx.ok_or_fail(answer) {
                     Some(answer) => {
                         whatif.pins.push(Pin { variant: kept, answer });

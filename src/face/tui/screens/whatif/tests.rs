@@ -348,8 +348,14 @@ fn a_variant_is_kept_before_its_answer_and_again_after_it_was_dropped() {
         driver.taps("pPu");
         driver.shows("undone: A is kept again");
         assert_eq!(driver.state.whatif.pins.len(), 1);
-        driver.taps("uP");
+        // the keep is newer than the slider
+        let kept = driver.state.whatif.variant.clone();
+        driver.taps("u");
+        driver.shows("undone: A is not kept any more; p keeps it again");
+        assert_eq!(driver.state.whatif.variant, kept);
         assert!(driver.state.whatif.pins.is_empty());
+        driver.taps("u");
+        assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
     }
 }
 
