@@ -68,7 +68,7 @@ fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
 fn without_a_limit_the_best_point_is_beside_standard_in_its_cell() {
     let mut driver = driver(200, 60);
     next_group(&mut driver);
-    driver.shows("; standard there ");
+    driver.shows("), standard there ");
     driver.shows("t: type a limit");
     let pareto = &driver.state.pareto;
     let best = pareto.best_within[0].y;
