@@ -59,8 +59,18 @@ pub fn ask(pareto: &Pareto, cx: &mut Context) {
         pareto.set_limit(limit);
         let plot = layout::plot(pareto, cx.body());
         show_selected(pareto, &plot);
+        if let Some(limit) = limit.filter(|limit| keeps_all(pareto, *limit)) {
+            cx.inform(format!("every point is {}", limit_words(x, limit, pareto.unit())));
+        }
         Ok(())
     });
+}
+
+/// True if no point is beyond a limit.
+fn keeps_all(pareto: &Pareto, limit: f64) -> bool {
+    let x = pareto.axes.x;
+    let is_within = |value: f64| if x.is_more_better() { value >= limit } else { value <= limit };
+    pareto.visible().all(|point| x.value(point).is_none_or(is_within))
 }
 
 /// Direction of a limit of an axis, in words.
