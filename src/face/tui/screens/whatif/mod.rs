@@ -350,6 +350,10 @@ impl Screen for WhatIf {
             Request::WhatIfTraced(traced, name, architecture) => {
                 self.seeded.clone_from(&cx.open_trace);
                 self.usable.clone_from(&cx.open_trace);
+                let kept = self.kept_with_trace().filter(|_| self.trace() != Some(name.as_str()));
+                if let Some(kept) = kept {
+                    cx.inform(kept);
+                }
                 if self.start_traced(traced, name) {
                     let reset = cx.key::<Self>(Act::ResetAll);
                     cx.inform(format!(
@@ -404,8 +408,9 @@ impl Screen for WhatIf {
             // the next trace may not be usable, and then the cell is shown
             if let Some(trace) = self.trace().map(str::to_owned) {
                 let changes = if self.is_untouched() { "" } else { "; your changes return with it" };
+                let kept = self.kept_with_trace().map_or_else(String::new, |kept| format!("; {kept}"));
                 self.leave_trace();
-                cx.inform(format!("another trace is open; what-if leaves {trace}{changes}"));
+                cx.inform(format!("another trace is open; what-if leaves {trace}{changes}{kept}"));
             }
             cx.request(Request::WhatIfOpenTrace { asked: false });
         }

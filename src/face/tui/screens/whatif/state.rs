@@ -250,6 +250,12 @@ impl WhatIf {
         KeptVariants { trace: self.trace.clone(), base, variants }
     }
 
+    /// Number of the variants kept for the present trace, and its name; `None` without a trace or a kept variant.
+    pub fn kept_with_trace(&self) -> Option<String> {
+        let (trace, count) = (self.trace()?, self.kept_variants().variants.len());
+        (count > 0).then(|| format!("{} kept with {trace}", counted(count, "variant")))
+    }
+
     /// Starts from a cell, or from the trace with this name. The variants kept for the next base return, with
     /// answers of its own.
     fn restart(

@@ -811,6 +811,7 @@ fn variants_kept_for_a_trace_return_with_it_and_across_restarts() {
     let kept = pins(&driver);
     assert_eq!((kept.len(), kept[0].0), (1, Some(40.0)), "{}", driver.screen());
     open(&mut driver, "second");
+    driver.shows("1 variant kept with first");
     assert!(pins(&driver).is_empty());
     open(&mut driver, "first");
     assert_eq!(pins(&driver), kept);
