@@ -645,10 +645,10 @@ fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
     };
     assert!(row(" kept A ladder ").starts_with("kept A ladder 9.58 ms 1.35x -"), "{shown}");
     assert!(row("▸kept B ladder, batch 2 ").ends_with("x = vs now"), "{shown}");
-    driver.taps("u");
-    driver.shows("undone: batch from 2 back to 1; A to B stay kept");
+    driver.taps("lu");
+    driver.shows("undone: batch from 4 back to 2; A to B stay kept");
     // a third one leaves no row to the first: the header names all
-    driver.taps("llp");
+    driver.taps("lp");
     let shown = driver.screen();
     assert!(shown.contains("; kept: ABC  ") && shown.contains("▸kept C ladder, batch 4 "), "{shown}");
 }
