@@ -183,8 +183,8 @@ fn elsewhere(keys: &Keymap, tab: Tab) -> impl Iterator<Item = (Tab, &BoundAction
 }
 
 /// Words in names and descriptions, with other words that find them.
-const SYNONYMS: [(&str, &str); 14] = [
-    ("screen: compare", "who wins winner winners best fastest faster speedup versus vs significant"),
+const SYNONYMS: [(&str, &str); 15] = [
+    ("screen: compare", "who is wins winner winners best fastest faster speedup versus vs significant"),
     ("screen: live", "progress running result"),
     ("tpot", "itl latency inter-token decode"),
     ("ttft", "latency prefill"),
@@ -196,6 +196,7 @@ const SYNONYMS: [(&str, &str); 14] = [
     ("timeline", "trace gantt"),
     ("pareto", "frontier throughput"),
     ("slider", "predict simulate"),
+    ("operations by total time", "top kernel kernels hottest"),
     ("ar latency", "all-reduce double half alpha"),
     ("memory bw", "roofline memory-bound bandwidth hbm"),
 ];
@@ -303,6 +304,10 @@ mod tests {
             first(Tab::Runs, "rvrs"),
             Some(Action::from_act::<runs::Runs>(runs::Act::SortReverse))
         );
+        assert_eq!(
+            first(Tab::Timeline, "top kernel"),
+            Some(Action::from_act::<timeline::Timeline>(timeline::Act::Operations))
+        );
         assert_eq!(first(Tab::Runs, "undo zoom"), None, "not on this screen");
         assert_eq!(first(Tab::Runs, "qqqq"), None);
         for (typed, action) in [
@@ -314,6 +319,7 @@ mod tests {
             ("shortcuts", Action::Help),
             ("who wins", Action::Show(Tab::Compare)),
             ("winner", Action::Show(Tab::Compare)),
+            ("who is fastest", Action::Show(Tab::Compare)),
             ("best", Action::Show(Tab::Compare)),
             ("pareto", Action::Show(Tab::Pareto)),
         ] {

@@ -909,6 +909,7 @@ fn a_cancelled_cell_is_taken_back_before_its_turn_or_runs_after_the_sweep() {
     driver.shows(
         "cancelled ladder tp2: r runs it after the sweep; rounds measured apart are not compared",
     );
+    assert!(driver.state.live.follow, "the next cell is shown when it starts");
     let effects = keys(&mut driver, "c");
     assert!(effects.is_empty(), "{effects:?}");
     driver.shows("ladder tp2 is cancelled already: r runs it after the sweep");

@@ -59,8 +59,18 @@ pub fn ask(pareto: &Pareto, cx: &mut Context) {
         pareto.set_limit(limit);
         let plot = layout::plot(pareto, cx.body());
         show_selected(pareto, &plot);
+        if let Some(limit) = limit.filter(|limit| keeps_all(pareto, *limit)) {
+            cx.inform(format!("every point is {}", limit_words(x, limit, pareto.unit())));
+        }
         Ok(())
     });
+}
+
+/// True if no point is beyond a limit.
+fn keeps_all(pareto: &Pareto, limit: f64) -> bool {
+    let x = pareto.axes.x;
+    let is_within = |value: f64| if x.is_more_better() { value >= limit } else { value <= limit };
+    pareto.visible().all(|point| x.value(point).is_none_or(is_within))
 }
 
 /// Direction of a limit of an axis, in words.
@@ -115,7 +125,7 @@ fn parse(typed: &str, (unit, by): (&str, f64)) -> Result<Option<f64>, String> {
 const NARROW: u16 = 79;
 
 /// Limit, and the best point within it with the best of other architectures, as many as fit: (`within 30 ms: `,
-/// `ladder 8x64 p2p-on, 278 tok/s/GPU (close: parallel 278; standard 8x32: 245); P2P off: ladder 226`). Rivals of another TP or
+/// `ladder 8x64 p2p-on, 278 tok/s/GPU (close: parallel 278), standard 8x32: 245; P2P off: ladder 226`). Rivals of another TP or
 /// batch are named with it, because their ratio is no speedup. Without a typed limit: the best point of all, those that tie
 /// with it, and `standard` in the same cell.
 fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
@@ -141,21 +151,16 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     let words = words.map(|rival| (rival.is_tied, rival_words(pareto, rival, point)));
     let words: Vec<(bool, [String; 2])> = words.chain(standard_there(pareto, point, rivals)).collect();
     let beside = |count: usize, form: usize| {
-        let mut rivals = String::new();
-        for (at, (is_tied, forms)) in words[..count].iter().enumerate() {
-            let before = at.checked_sub(1).map(|before| words[before].0);
-            rivals += match before {
-                None => "",
-                Some(before) if before == *is_tied => ", ",
-                Some(_) => "; ",
-            };
-            // once for all of a list
-            if *is_tied && before != Some(true) {
-                rivals += CLOSE;
-            }
-            rivals += &forms[form];
-        }
-        format!("{name} {unit} ({rivals})")
+        let list = |tied: bool| {
+            let of = words[..count].iter().filter(|(is_tied, _)| *is_tied == tied);
+            of.map(|(_, forms)| forms[form].as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let rivals = match (list(true), list(false)) {
+            (close, others) if close.is_empty() => format!("({others})"),
+            (close, others) if others.is_empty() => format!("({CLOSE}{close})"),
+            (close, others) => format!("({CLOSE}{close}), {others}"),
+        };
+        format!("{name} {unit} {rivals}")
     };
     let whole = if words.is_empty() { format!("{name} {unit}") } else { beside(words.len(), 0) };
     let off = pareto.limit.and_then(|_| without_p2p(pareto, point)).into_iter().flatten();

@@ -117,8 +117,12 @@ impl Acts for WhatIf {
 
 impl WhatIf {
     fn undo(&mut self, cx: &mut Context) {
-        if let Some(letter) = self.undo_unpin() {
-            return cx.inform(format!("undone: {letter} is kept again"));
+        if let Some((letter, is_kept)) = self.undo_keep() {
+            let keep = cx.key::<Self>(Act::Pin);
+            return cx.inform(match is_kept {
+                true => format!("undone: {letter} is kept again"),
+                false => format!("undone: {letter} is not kept any more; {keep} keeps it again"),
+            });
         }
         let undone = self.travel(true).map(|words| {
             let kept = self.pins.len().checked_sub(1).map(letter);
@@ -275,7 +279,12 @@ impl WhatIf {
                 }
                 // the same variant may be kept again
                 cx.forget::<Self>("kept");
+                let count = whatif.waiting.len();
                 whatif.waiting.retain(|one| one.variant != kept);
+                // undone before its answer arrived
+                if whatif.waiting.len() == count {
+                    return;
+                }
                 match cx.ok_or_fail(answer) {
                     Some(answer) => {
                         whatif.pins.push(Pin { variant: kept, answer });
@@ -335,11 +344,16 @@ impl Screen for WhatIf {
             }
             Request::WhatIfRunOfTrace { selected, measured } => {
                 self.start_selected(&selected, measured, cx);
+                self.is_run_of_trace = true;
             }
             Request::WhatIf(None) => {}
             Request::WhatIfTraced(traced, name, architecture) => {
                 self.seeded.clone_from(&cx.open_trace);
                 self.usable.clone_from(&cx.open_trace);
+                let kept = self.kept_with_trace().filter(|_| self.trace() != Some(name.as_str()));
+                if let Some(kept) = kept {
+                    cx.inform(kept);
+                }
                 if self.start_traced(traced, name) {
                     let reset = cx.key::<Self>(Act::ResetAll);
                     cx.inform(format!(
@@ -396,8 +410,9 @@ impl Screen for WhatIf {
             // the next trace may not be usable, and then the cell is shown
             if let Some(trace) = self.trace().map(str::to_owned) {
                 let changes = if self.is_untouched() { "" } else { "; your changes return with it" };
+                let kept = self.kept_with_trace().map_or_else(String::new, |kept| format!("; {kept}"));
                 self.leave_trace();
-                cx.inform(format!("another trace is open; what-if leaves {trace}{changes}"));
+                cx.inform(format!("another trace is open; what-if leaves {trace}{changes}{kept}"));
             }
             cx.request(Request::WhatIfOpenTrace { asked: false });
         }

@@ -195,12 +195,26 @@ fn slower_after_change(
 /// simulation, the error of the predictions, and the band of ties with its reason. True if a warning comes first.
 pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
     let ms = whatif.base_answer.as_ref().and_then(|base| Some(base.chosen()?.tpot_ms));
+    let traced = &whatif.base.cell.architecture;
+    let is_run_of_trace = whatif.is_run_of_trace && *traced != Architecture::Standard;
     let of_run = match (whatif.measured_elsewhere, whatif.measured) {
         (Some((measured, machine)), _) => {
             let hardware = &whatif.base.cell.hardware;
             vec![
                 format!("run measured {} ms on {machine}", digits(measured)),
                 format!(", no profile of it: {hardware} is simulated, compare speedups, not times"),
+            ]
+        }
+        // only traces of standard can be rewired
+        (None, measured) if is_run_of_trace => {
+            let off = ms.zip(measured).map_or_else(String::new, |(ms, (measured, _))| {
+                let error = 100.0 * (ms / measured - 1.0);
+                format!(", {error:+.0} % off its {} ms", digits(measured))
+            });
+            vec![
+                format!("trace of {traced}: simulated{off}"),
+                "; open the trace of standard".to_owned(),
+                " to predict from measured kernels".to_owned(),
             ]
         }
         (None, Some((measured, provenance))) => {
@@ -255,7 +269,7 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
         None => format!("; leads {} are ties: {reason}", band.within()),
     };
     clauses.extend((!rows.is_empty()).then_some(ties));
-    (clauses, is_unvalidated || whatif.measured_elsewhere.is_some())
+    (clauses, is_unvalidated || is_run_of_trace || whatif.measured_elsewhere.is_some())
 }
 
 /// First label and `ladder`, and the number of others: `parallel, ladder and 3 more`.

@@ -23,6 +23,8 @@ pub struct WhatIf {
     pub measured_elsewhere: Option<(f64, &'static str)>,
     /// Options of the run that is the base, as stored; `None` for another base.
     pub run: Option<Spec>,
+    /// True if the base simulates the run of an open trace that cannot be rewired.
+    pub is_run_of_trace: bool,
     /// Measured steps that the sliders change; `None` for a simulated cell.
     pub traced: Option<Arc<TracedSteps>>,
     /// Name of its trace.
@@ -42,8 +44,8 @@ pub struct WhatIf {
     pub variant: WhatIfVariant,
     undo: Vec<WhatIfVariant>,
     redo: Vec<WhatIfVariant>,
-    /// Dropped variants, oldest first, each with the length of `undo` when it was dropped; undo restores them.
-    dropped: Vec<(usize, Pin)>,
+    /// Variants kept and dropped, oldest first, each with the length of `undo` at that time; undo reverts them.
+    keeps: Vec<(usize, KeepChange)>,
     pub list: List,
     pub base_answer: Option<Arc<WhatIfAnswer>>,
     base_error: Option<String>,
@@ -68,6 +70,12 @@ pub struct WhatIf {
     pub lacks_strip_rows: bool,
     /// True if the frontier shows TPOT, false for completion latency.
     pub by_tpot: bool,
+}
+
+#[derive(Debug)]
+enum KeepChange {
+    Kept(WhatIfVariant),
+    Dropped(Pin),
 }
 
 /// Kept variant whose answer is not there yet.
@@ -251,6 +259,12 @@ impl WhatIf {
         KeptVariants { trace: self.trace.clone(), base, variants }
     }
 
+    /// Number of the variants kept for the present trace, and its name; `None` without a trace or a kept variant.
+    pub fn kept_with_trace(&self) -> Option<String> {
+        let (trace, count) = (self.trace()?, self.kept_variants().variants.len());
+        (count > 0).then(|| format!("{} kept with {trace}", counted(count, "variant")))
+    }
+
     /// Starts from a cell, or from the trace with this name. The variants kept for the next base return, with
     /// answers of its own.
     fn restart(
@@ -350,21 +364,36 @@ impl WhatIf {
     /// Drops the variant kept last; returns its letter.
     pub fn unpin(&mut self) -> Option<char> {
         let pin = self.pins.pop()?;
-        self.dropped.push((self.undo.len(), pin));
+        self.keeps.push((self.undo.len(), KeepChange::Dropped(pin)));
         Some(letter(self.pins.len()))
     }
 
-    /// Restores the variant that was dropped last, unless a slider changed since; returns its letter.
-    pub fn undo_unpin(&mut self) -> Option<char> {
+    /// Drops the variant that was kept last, or keeps the one that was dropped last, unless a slider changed since; returns
+    /// its letter, and true if it is kept again.
+    pub fn undo_keep(&mut self) -> Option<(char, bool)> {
         let (changes, has_room) = (self.undo.len(), self.pins.len() < MOST_PINS);
-        let (_, pin) = self.dropped.pop_if(|(at, _)| *at >= changes && has_room)?;
-        self.pins.push(pin);
-        Some(letter(self.pins.len() - 1))
+        let is_next = |(at, change): &mut (usize, KeepChange)| {
+            *at >= changes && (has_room || matches!(change, KeepChange::Kept(_)))
+        };
+        match self.keeps.pop_if(is_next)?.1 {
+            KeepChange::Dropped(pin) => {
+                self.pins.push(pin);
+                Some((letter(self.pins.len() - 1), true))
+            }
+            KeepChange::Kept(variant) => {
+                let pinned = self.pins.iter().map(|pin| &pin.variant);
+                let mut all = pinned.chain(self.waiting.iter().map(|one| &one.variant));
+                let at = all.position(|one| *one == variant)?;
+                self.pins.retain(|pin| pin.variant != variant);
+                self.waiting.retain(|one| one.variant != variant);
+                Some((letter(at), false))
+            }
+        }
     }
 
-    /// True if there is a change, or a dropped variant, to undo.
+    /// True if there is a change, or a kept or dropped variant, to undo.
     pub fn can_undo(&self) -> bool {
-        !self.undo.is_empty() || !self.dropped.is_empty()
+        !self.undo.is_empty() || !self.keeps.is_empty()
     }
 
     /// Number of changes to undo.
@@ -446,6 +475,7 @@ impl WhatIf {
             return format!("{MOST_PINS} variants are kept; drop one first");
         }
         let variant = self.variant.clone();
+        self.keeps.push((self.undo.len(), KeepChange::Kept(variant.clone())));
         match self.current().cloned() {
             Some(answer) => {
                 self.pins.push(Pin { variant, answer });

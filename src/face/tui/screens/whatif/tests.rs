@@ -348,8 +348,14 @@ fn a_variant_is_kept_before_its_answer_and_again_after_it_was_dropped() {
         driver.taps("pPu");
         driver.shows("undone: A is kept again");
         assert_eq!(driver.state.whatif.pins.len(), 1);
-        driver.taps("uP");
+        // the keep is newer than the slider
+        let kept = driver.state.whatif.variant.clone();
+        driver.taps("u");
+        driver.shows("undone: A is not kept any more; p keeps it again");
+        assert_eq!(driver.state.whatif.variant, kept);
         assert!(driver.state.whatif.pins.is_empty());
+        driver.taps("u");
+        assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
     }
 }
 
@@ -570,7 +576,9 @@ fn the_step_time_of_a_trace_is_beside_the_simulation_of_its_run() {
         let effects = driver.send(Message::Request(request));
         driver.answer(effects);
         let screen = driver.screen();
-        assert_eq!(screen.contains("run measured 10.9 ms, simulated "), is_shown, "{screen}");
+        assert_eq!(screen.contains(" % off its 10.9 ms"), is_shown, "{screen}");
+        driver.shows(" trace of ladder: simulated");
+        driver.shows("; open the trace of standard to predict from measured kernels");
         driver.shows("from run ladder.parquet");
     }
 }
@@ -637,10 +645,10 @@ fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
     };
     assert!(row(" kept A ladder ").starts_with("kept A ladder 9.58 ms 1.35x -"), "{shown}");
     assert!(row("▸kept B ladder, batch 2 ").ends_with("x = vs now"), "{shown}");
-    driver.taps("u");
-    driver.shows("undone: batch from 2 back to 1; A to B stay kept");
+    driver.taps("lu");
+    driver.shows("undone: batch from 4 back to 2; A to B stay kept");
     // a third one leaves no row to the first: the header names all
-    driver.taps("llp");
+    driver.taps("lp");
     let shown = driver.screen();
     assert!(shown.contains("; kept: ABC  ") && shown.contains("▸kept C ladder, batch 4 "), "{shown}");
 }
@@ -803,6 +811,7 @@ fn variants_kept_for_a_trace_return_with_it_and_across_restarts() {
     let kept = pins(&driver);
     assert_eq!((kept.len(), kept[0].0), (1, Some(40.0)), "{}", driver.screen());
     open(&mut driver, "second");
+    driver.shows("1 variant kept with first");
     assert!(pins(&driver).is_empty());
     open(&mut driver, "first");
     assert_eq!(pins(&driver), kept);

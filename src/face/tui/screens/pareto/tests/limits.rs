@@ -63,12 +63,21 @@ fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
     }
 }
 
+#[test]
+fn a_limit_that_every_point_keeps_says_so() {
+    let mut driver = driver(120, 40);
+    type_limit(&mut driver, "12000 s");
+    driver.shows("every point is within ");
+    type_limit(&mut driver, "6.5");
+    driver.hides("every point is within ");
+}
+
 /// Without a limit, the best point of all is compared with standard in the same cell.
 #[test]
 fn without_a_limit_the_best_point_is_beside_standard_in_its_cell() {
     let mut driver = driver(200, 60);
     next_group(&mut driver);
-    driver.shows("; standard there ");
+    driver.shows("), standard there ");
     driver.shows("t: type a limit");
     let pareto = &driver.state.pareto;
     let best = pareto.best_within[0].y;
