@@ -116,6 +116,23 @@ fn too_few_samples_for_intervals_are_called_so() {
     assert!(text.contains("have too few samples for an interval"), "{text}");
 }
 
+/// Ladder without P2P was cancelled after its first round and resumed after all others.
+#[test]
+fn a_cell_measured_apart_has_no_numbers_beside_those_of_other_rounds() {
+    let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+    for (at, record) in (0..).zip(&mut records) {
+        record.experiment = Some("hide".into());
+        let is_resumed =
+            record.spec.architecture == LADDER && record.spec.p2p == P2p::Off && record.round > 0;
+        let minute = if is_resumed { 10 } else { 0 } + record.round;
+        record.created = format!("2026-01-01T00:{minute:02}:{:02}Z", at % 60);
+    }
+    let table = one(&records).table.csv(Sourced::NoRuns);
+    let apart: Vec<&str> = table.lines().filter(|line| line.contains("measured apart")).collect();
+    let [row] = &apart[..] else { panic!("{table}") };
+    assert!(row.contains("ladder") && !row.contains('.'), "{row}");
+}
+
 /// Rounds of a sweep, the newest complete repetition of which counts.
 #[test]
 fn an_unfinished_repetition_is_named_and_uneven_samples_are_preliminary() {

@@ -99,6 +99,21 @@ fn rounds_measured_apart_decide_nothing() {
     assert!(report.flags.iter().any(|flag| flag.text.contains("rounds {1, 2} of")), "{report:?}");
 }
 
+/// The machine is six times as slow in the last round, and ladder 1.6, 2.5 and 1.2 times as fast.
+#[test]
+fn the_ratio_of_noisy_rounds_is_the_median_of_each_rounds_ratio() {
+    let standard = rounds_of("s", &Architecture::Standard, &[16.0, 50.0, 96.0], 3);
+    let ladder = rounds_of("l", &LADDER, &[10.0, 20.0, 80.0], 3);
+    let report = compare(&[standard, ladder].concat(), "architecture").unwrap();
+    let pair = &report.pairs[0];
+    assert!((pair.speedup - 1.6).abs() < 1e-9, "not 50 / 20: {pair:?}");
+    let [low, high] = pair.speedup_ci95.unwrap();
+    assert!(
+        (low - 1.2).abs() < 1e-9 && (high - 2.5).abs() < 1e-9,
+        "no ratio that no round has: {pair:?}"
+    );
+}
+
 /// Ladder saves most of standard's latency, upper-bound half a percent: that is noise, and no gap of which ladder closes
 /// 8000 %.
 #[test]
