@@ -307,7 +307,7 @@ impl OperationColumn {
             Self::Count => row.count as f64,
             // shares of the same time
             Self::Total | Self::Share => row.total_us,
-            Self::Mean => row.mean_us.unwrap_or(0.0),
+            Self::Mean => row.mean_us,
             Self::Max => row.max_us,
             Self::Exposed => row.exposed_us,
             Self::Name => 0.0,
