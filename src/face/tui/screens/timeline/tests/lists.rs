@@ -501,6 +501,27 @@ fn rows_of_both_phases_name_them() {
 }
 
 #[test]
+fn the_list_of_exposed_communication_is_of_the_phase_in_view() {
+    let mut driver = with(vec![trace()], (120, 40));
+    driver.taps("E");
+    driver.shows("decode: exposed ");
+    driver.hides("the window shows");
+    // an open list stays, and says that Enter leaves the phase
+    type_line(&mut driver, "t", "prefill");
+    driver.shows("decode: exposed ");
+    driver.shows(" per rank, the window shows prefill ");
+    driver.tap(KeyCode::Esc);
+    driver.taps("E");
+    driver.shows("prefill: exposed ");
+    driver.hides("the window shows");
+    // one that Enter left is not opened again in the other phase
+    driver.tap(KeyCode::Enter);
+    type_line(&mut driver, "t", "step 1");
+    driver.taps("E");
+    driver.shows("decode: exposed ");
+}
+
+#[test]
 fn enter_before_the_next_part_is_counted_waits_for_it() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("E");
