@@ -573,6 +573,18 @@ fn shares_of_operations_relate_to_the_same_time_in_an_idle_trace() {
 }
 
 #[test]
+fn the_short_legend_drops_the_marks_of_kernels_together() {
+    let view = TimelineView::new(Arc::new(imported()));
+    let marks_of_kernels = |width: u16| {
+        let (shown, _) = super::super::lists::short_legend(&view, width, " L: all ");
+        let is_of_kernels = |words: &str| words.is_empty() || words == " kernels, by name ";
+        shown.iter().filter(|(_, _, words)| is_of_kernels(words)).count()
+    };
+    let counts: BTreeSet<usize> = (30..120).map(marks_of_kernels).collect();
+    assert_eq!(counts, BTreeSet::from([0, 3]));
+}
+
+#[test]
 fn the_legend_has_every_mark_of_the_lanes() {
     let mut driver = with(vec![trace()], (200, 60));
     driver.taps("L");
