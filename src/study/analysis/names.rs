@@ -25,12 +25,13 @@ pub struct NameRow {
     pub name: String,
     /// `compute`, `comm`, `memory` or `other`.
     pub lane: &'static str,
-    /// Executions, over all ranks.
+    /// Executions with time in the selection, over all ranks. Their times are clipped to the selection.
     pub count: u64,
     /// Total duration per rank, averaged over ranks (us).
     pub total_us: f64,
-    /// Mean of whole executions (us); null if all began before the selection.
-    pub mean_us: Option<f64>,
+    /// Mean duration of an execution (us).
+    pub mean_us: f64,
+    /// Longest execution on any rank (us).
     pub max_us: f64,
     /// Share of the lane's total duration (%).
     pub share_pct: f64,
@@ -59,6 +60,8 @@ pub struct OperationTable {
     pub rows: Vec<NameRow>,
     /// Index of the span of each row's longest execution (the first of several).
     pub longest: Vec<usize>,
+    /// True if an execution continues beyond the selection, so that only a part of it counts.
+    pub is_clipped: bool,
     pub lanes: Vec<LaneTotal>,
     /// Busy time of each lane per rank: concurrent executions count once (us). Empty unless all operations are wanted.
     pub busy_us: Vec<(&'static str, f64)>,
@@ -79,7 +82,7 @@ pub fn operation_table(
     let of_ranks = Lanes::from_runs(&runs);
     let tally = Tally::new(&runs, &of_ranks);
     let rows = names(&runs, &tally, &wanted);
-    let longest = longest(&runs, &rows, &wanted);
+    let (longest, is_clipped) = longest(&runs, &rows, &wanted);
     let lanes = totals_of(&rows);
     let sums: LaneNanoseconds = of_ranks.iter().map(Lanes::sums).sum();
     let per_rank = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
@@ -91,7 +94,8 @@ pub fn operation_table(
         ],
         false => Vec::new(),
     };
-    OperationTable { rows, longest, lanes, busy_us, time_us: per_rank(sums.span_ns), experts: None }
+    let time_us = per_rank(sums.span_ns);
+    OperationTable { rows, longest, is_clipped, lanes, busy_us, time_us, experts: None }
 }
 
 /// Lane totals of the `wanted` operations as in [`operation_table`], without searching the longest executions.
@@ -119,8 +123,12 @@ pub fn totals_of<'a>(rows: impl IntoIterator<Item = &'a NameRow> + Clone) -> Vec
     ["compute", "comm", "memory", "other"].into_iter().filter_map(of_lane).collect()
 }
 
-/// Index of the span of each row's longest execution.
-fn longest(runs: &SpanRuns, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> bool) -> Vec<usize> {
+/// Index of the span of each row's longest execution, and true if any execution is clipped to the selection.
+fn longest(
+    runs: &SpanRuns,
+    rows: &[NameRow],
+    wanted: impl Fn(&OperationInfo) -> bool,
+) -> (Vec<usize>, bool) {
     let places: HashMap<(&str, &str), usize> =
         rows.iter().enumerate().map(|(at, row)| ((row.name.as_str(), row.lane), at)).collect();
     // rows of each operation on the compute and on the comm lane
@@ -135,22 +143,20 @@ fn longest(runs: &SpanRuns, rows: &[NameRow], wanted: impl Fn(&OperationInfo) ->
             if wanted(operation) { [row(Lane::Compute), row(Lane::Comm)] } else { [None; 2] }
         })
         .collect();
-    // executions that start in the selection go first
-    let mut longest = vec![((false, -1), 0); rows.len()];
+    let (mut longest, mut is_clipped) = (vec![(-1, 0); rows.len()], false);
     for place in runs.by_rank.iter().flatten().flat_map(|run| run.at.clone()) {
         let span = &runs.trace.spans[place];
         let row = of_operation.get(span.operation as usize).and_then(|rows| rows[span.lane as usize]);
         if let Some(row) = row
             && let Some(time) = runs.time(span)
         {
-            let size =
-                if runs.counts(span) { (true, span.end_ns - span.start_ns) } else { (false, time) };
-            if size > longest[row].0 {
-                longest[row] = (size, place);
+            is_clipped |= time < span.end_ns.saturating_sub(span.start_ns);
+            if time > longest[row].0 {
+                longest[row] = (time, place);
             }
         }
     }
-    longest.into_iter().map(|(_, place)| place).collect()
+    (longest.into_iter().map(|(_, place)| place).collect(), is_clipped)
 }
 
 pub(super) fn names(
@@ -169,9 +175,9 @@ pub(super) fn names(
     let row = |((name, lane), cell): ((Cow<'_, str>, &'static str), TallyCell)| NameRow {
         name: name.into_owned(),
         lane,
-        count: cell.count,
+        count: cell.pieces,
         total_us: us(cell.total_ns) / ranks,
-        mean_us: (cell.count > 0).then(|| us(cell.whole_ns) / cell.count as f64),
+        mean_us: us(cell.total_ns) / cell.pieces.max(1) as f64,
         max_us: us(cell.longest_ns),
         share_pct: 100.0 * cell.total_ns as f64 / lane_ns.get(lane).copied().unwrap_or(0).max(1) as f64,
         exposed_us: us(cell.exposed_ns) / ranks,
@@ -190,7 +196,7 @@ pub fn names_table(names: &[NameRow]) -> Table {
             ("lane", &|n| Shown::text(n.lane)),
             ("count|count, all ranks", &|n| n.count.into()),
             ("total_us", &|n| us(n.total_us)),
-            ("mean_us", &|n| Shown::time(n.mean_us)),
+            ("mean_us", &|n| us(n.mean_us)),
             ("max_us", &|n| us(n.max_us)),
             ("share_pct|% of lane", &|n| Shown::Number(n.share_pct, 1)),
             ("exposed_us", &|n| if n.lane == "comm" { us(n.exposed_us) } else { Shown::None }),
@@ -397,7 +403,7 @@ mod tests {
         assert_eq!(names.len(), 2);
         let [first, second] = [&names[0], &names[1]];
         assert_eq!((first.name.as_str(), first.lane, first.count), ("decode/L*/mlp/down", "compute", 3));
-        assert!((first.total_us - 2.1).abs() < 1e-9 && (first.mean_us.unwrap() - 1.4).abs() < 1e-9);
+        assert!((first.total_us - 2.1).abs() < 1e-9 && (first.mean_us - 1.4).abs() < 1e-9);
         assert_eq!((first.max_us, first.share_pct, first.exposed_us), (3.0, 100.0, 0.0));
         assert_eq!((second.name.as_str(), second.lane), ("decode/L*/mlp/reduce", "comm"));
         assert_eq!((second.max_us, second.exposed_us), (2.0, 1.25));
@@ -423,6 +429,28 @@ mod tests {
         assert_eq!((early.rows[1].total_us, early.rows[1].exposed_us), (0.1, 0.0));
         let none = operation_table(&trace, &selection, |_| false);
         assert_eq!((none.rows.len(), none.lanes.len()), (0, 0));
+    }
+
+    #[test]
+    fn executions_that_leave_a_window_count_with_their_time_in_it() {
+        let trace = layered();
+        let window = |from, to| {
+            let selection = Selection { from_ns: Some(from), to_ns: Some(to), ..Selection::default() };
+            operation_table(&trace, &selection, |_| true)
+        };
+        let numbers = |row: &NameRow| (row.count, row.total_us, row.mean_us, row.max_us);
+        // all begin before the window; rank 1's `down` and rank 0's reduce end after it
+        let table = window(600, 1100);
+        let [down, reduce] = &table.rows[..] else { panic!("{table:?}") };
+        assert_eq!(numbers(down), (2, 0.45, 0.45, 0.5));
+        assert_eq!(numbers(reduce), (1, 0.25, 0.5, 0.5));
+        assert_eq!((&table.longest[..], table.is_clipped), (&[2, 1][..], true));
+        // one execution begins in this window and ends after it
+        let table = window(2600, 3500);
+        let reduce = table.rows.iter().find(|row| row.lane == "comm").expect("rank 1's reduce");
+        assert_eq!((numbers(reduce), table.is_clipped), ((1, 0.25, 0.5, 0.5), true));
+        assert!(!window(0, 4000).is_clipped);
+        assert!(!operation_table(&trace, &Selection::default(), |_| true).is_clipped);
     }
 
     #[test]

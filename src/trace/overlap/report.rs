@@ -377,9 +377,9 @@ pub struct TallyCell {
     /// For communication: its share of the rank's exposed time, with each moment counted once
     /// ([`ExposureCounter`]).
     pub exposed_ns: i64,
-    /// Durations of `count`, also beyond the selection.
-    pub whole_ns: i64,
-    /// The longest of them.
+    /// Executions with time in the selection, also those that started before it: the terms of `total_ns`.
+    pub pieces: u64,
+    /// The longest of them, clipped to the selection.
     pub longest_ns: i64,
 }
 
@@ -394,7 +394,7 @@ impl TallyCell {
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
         self.hidden_ns = self.hidden_ns.saturating_add(other.hidden_ns);
         self.exposed_ns = self.exposed_ns.saturating_add(other.exposed_ns);
-        self.whole_ns = self.whole_ns.saturating_add(other.whole_ns);
+        self.pieces += other.pieces;
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 }
@@ -457,12 +457,9 @@ impl Tally {
                     let cell = &mut cell[span.lane as usize];
                     let duration = interval.1.saturating_sub(interval.0);
                     cell.total_ns = cell.total_ns.saturating_add(duration);
-                    if starts(span, interval) {
-                        let whole = span.end_ns.saturating_sub(span.start_ns).max(0);
-                        cell.count += 1;
-                        cell.whole_ns = cell.whole_ns.saturating_add(whole);
-                        cell.longest_ns = cell.longest_ns.max(whole);
-                    }
+                    cell.count += u64::from(starts(span, interval));
+                    cell.pieces += 1;
+                    cell.longest_ns = cell.longest_ns.max(duration);
                     if span.lane == Lane::Comm {
                         let hidden = compute.near(interval, &mut near);
                         cell.hidden_ns += hidden;

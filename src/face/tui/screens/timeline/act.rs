@@ -159,11 +159,15 @@ fn list_part(view: &mut TimelineView, act: Act, cx: &mut Context) {
             }
             TimelinePanel::Stretches(shown)
         }
-        _ => TimelinePanel::Stretches(view.left.take().unwrap_or_else(|| {
-            cx.forget::<Timeline>(ask::STRETCHES);
-            let scope = OperationScope::Stretch.next(view, &OperationScope::OF_STRETCHES);
-            Stretches { scope, ..Stretches::default() }
-        })),
+        _ => {
+            let left = view.left.take();
+            let left = left.filter(|left| left.scope.other_phase_in_view(view).is_none());
+            TimelinePanel::Stretches(left.unwrap_or_else(|| {
+                cx.forget::<Timeline>(ask::STRETCHES);
+                let scope = OperationScope::first_of_stretches(view);
+                Stretches { scope, ..Stretches::default() }
+            }))
+        }
     });
 }
 

@@ -56,7 +56,8 @@ pub fn short_legend<'a>(view: &TimelineView, width: u16, more: &'a str) -> (Vec<
         return (entries, "");
     }
     while needed(&entries) + more.width() > room && !entries.is_empty() {
-        entries.remove(0);
+        // marks without words share those of the next mark, and go with it
+        while entries.remove(0).2.is_empty() {}
     }
     (entries, more)
 }

@@ -48,9 +48,15 @@ pub fn draw_operations(
         true => counted(table.order.len(), "operation"),
         false => "counting…".into(),
     };
-    let per_rank = per_rank(view);
+    let counted = table.counted.as_ref().filter(|_| now).map(|counted| &*counted.table);
+    let per_rank = per_rank(view, counted);
+    let clipped = match counted {
+        Some(table) if table.is_clipped => format!(" clipped to {part}"),
+        _ => String::new(),
+    };
     let titles = [
-        format!("{trace}{part}: where the time went{per_rank} · {many}"),
+        format!("{trace}{part}: where the time went{per_rank} · {many}{clipped}"),
+        format!("{trace}{part} · {many}{clipped}"),
         format!("{trace}{part} · {many}"),
     ];
     let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), theme);
@@ -78,8 +84,14 @@ pub fn draw_operations(
     note(buf, area, &keys, theme);
 }
 
-fn per_rank(view: &TimelineView) -> &'static str {
-    if view.pane().index.rank_count() > 1 { " per rank" } else { "" }
+/// Remark on the averages over ranks. The maximum is no average, and may exceed a total.
+fn per_rank(view: &TimelineView, table: Option<&OperationTable>) -> &'static str {
+    let exceeds = |row: &NameRow| row.max_us > row.total_us * (1.0 + 1e-9);
+    match table {
+        _ if view.pane().index.rank_count() < 2 => "",
+        Some(table) if table.rows.iter().any(exceeds) => " per rank, max of any rank",
+        _ => " per rank",
+    }
 }
 
 fn operation_table(
@@ -103,7 +115,7 @@ fn operation_table(
             // as the times: per rank
             0 => count(row.count as f64 / ranks as f64),
             1 => time_of(row.total_us),
-            2 => row.mean_us.map_or_else(|| "–".into(), time_of),
+            2 => time_of(row.mean_us),
             3 => time_of(row.max_us),
             4 => share_of(row.total_us, counted.table.time_us),
             5 if row.lane == "comm" => time_of(row.exposed_us),
@@ -131,7 +143,7 @@ fn operation_table(
 fn outlier(counted: &ScopedTable<OperationTable>, at: usize, index: &TraceIndex) -> Option<String> {
     let (row, span) = (counted.table.rows.get(at)?, *counted.table.longest.get(at)?);
     let is_step = matches!(counted.part, ResolvedScope::Step(_));
-    let step = outlier_step(index, span, row.max_us, row.mean_us?).filter(|_| !is_step)?;
+    let step = outlier_step(index, span, row.max_us, row.mean_us).filter(|_| !is_step)?;
     Some(format!(", max in {step}"))
 }
 
@@ -240,10 +252,16 @@ pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &TimelineView, cx: &Conte
     let key = cx.key::<Timeline>(Act::Operations);
     let part =
         table.counted.as_ref().map_or_else(|| table.scope.part(view), |counted| counted.part.clone());
-    let of = if matches!(part, ResolvedScope::Window(_)) { "in" } else { "of" };
+    let counted = table.counted.as_ref().map(|counted| &*counted.table);
+    let of = match part {
+        _ if counted.is_some_and(|table| table.is_clipped) => "clipped to",
+        ResolvedScope::Window(_) => "in",
+        _ => "of",
+    };
     let (trace, part) = (which(view), part.label(&view.pane().index));
-    let title = format!("operations {of} {trace}{part}{} ({key}: all)", per_rank(view));
-    let inner = frame(buf, area, &title, cx.theme);
+    let title = format!("operations {of} {trace}{part}{}", per_rank(view, counted));
+    let titles = [format!("{title} ({key}: all)"), title];
+    let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), cx.theme);
     operation_table(buf, inner, view, table, cx.theme);
 }
 

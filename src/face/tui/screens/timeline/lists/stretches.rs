@@ -25,7 +25,10 @@ pub fn draw_stretches(
     let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
     let table = counted.map(|counted| &*counted.table);
     let index = &view.pane().index;
-    let title = title(view, &part_label(&shown.scope.part(view), view), table);
+    let mut title = title(view, &part_label(&shown.scope.part(view), view), table);
+    if let Some(phase) = shown.scope.other_phase_in_view(view) {
+        title += &format!(", the window shows {}", phase.as_str());
+    }
     let room = usize::from(area.width.saturating_sub(4));
     let fitting = |room: usize| leading_clauses(&title, room, &[", "]);
     // of the title, what the place leaves

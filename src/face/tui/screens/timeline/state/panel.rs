@@ -307,7 +307,7 @@ impl OperationColumn {
             Self::Count => row.count as f64,
             // shares of the same time
             Self::Total | Self::Share => row.total_us,
-            Self::Mean => row.mean_us.unwrap_or(0.0),
+            Self::Mean => row.mean_us,
             Self::Max => row.max_us,
             Self::Exposed => row.exposed_us,
             Self::Name => 0.0,
@@ -414,6 +414,22 @@ impl OperationScope {
     /// prefill would dominate.
     pub const OF_STRETCHES: [Self; 5] =
         [Self::Phase(Phase::Decode), Self::Phase(Phase::Prefill), Self::All, Self::Step, Self::Stretch];
+
+    /// Scope that the list of exposed communication opens with, if the trace has both phases: the phase in view, else
+    /// decode.
+    pub fn first_of_stretches(view: &TimelineView) -> Self {
+        let in_view = view.phase_in_view().map(Self::Phase);
+        let has_both = |scope: &Self| scope.of_view(view).is_some();
+        in_view.filter(has_both).unwrap_or_else(|| Self::Stretch.next(view, &Self::OF_STRETCHES))
+    }
+
+    /// Phase in view, if the scope is the other one.
+    pub fn other_phase_in_view(self, view: &TimelineView) -> Option<Phase> {
+        match self {
+            Self::Phase(own) => view.phase_in_view().filter(|shown| *shown != own),
+            _ => None,
+        }
+    }
 
     /// Next scope in `all` that currently matches something.
     pub fn next(self, view: &TimelineView, all: &[Self]) -> Self {

@@ -13,6 +13,7 @@ use super::select::Selected;
 use super::window::{TimeWindow, VisitedWindow, WindowHistory};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::field::FilterBox;
+use plan::Phase;
 use study::analysis::{OperationDifferences, StepAlignment};
 use trace::overlap::StepKey;
 
@@ -208,6 +209,12 @@ impl TimelineView {
     /// True if the window shows less than the step under the cursor.
     pub fn is_zoomed(&self) -> bool {
         self.zoomed.scope.of_view(self).is_some()
+    }
+
+    /// Phase of the step under the cursor; `None` while the whole trace is shown.
+    pub fn phase_in_view(&self) -> Option<Phase> {
+        let key = self.pane().step_key(self.time, true)?;
+        (self.window != self.bounds()).then_some(key.phase)
     }
 
     /// Docked table of operations: of the window if that shows less than the step, else of the step.

@@ -90,11 +90,12 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     driver.taps("/reduce");
     driver.tap(KeyCode::Enter);
     driver.taps("O");
+    // of one reduce of 15 us and one of 13 us, the maximum exceeds the mean total
     for (part, many) in [
         ("the whole trace", " · 6 op"),
-        ("step 0", " · 3 op"),
+        ("step 0", ", max of any rank · 3 op"),
         ("the selection", ""),
-        ("what /reduce finds", " · 2 op"),
+        ("what /reduce finds", ", max of any rank · 2 op"),
         ("the whole trace", ""),
     ] {
         let shown = driver.screen();
@@ -421,7 +422,6 @@ fn the_docked_operations_are_of_the_window_while_it_shows_less_than_the_step() {
     driver.shows("operations of step 0 per rank (O: all)");
     driver.taps("++");
     let window = view(&driver).window;
-    driver.shows(&format!("operations in the window ({}) per rank (O: all)", ns(window.width())));
     let index = &view(&driver).pane().index;
     let since = |time: i64| Some(time - index.zero);
     let selection =
@@ -429,8 +429,22 @@ fn the_docked_operations_are_of_the_window_while_it_shows_less_than_the_step() {
     let all = study::analysis::operation_table(&index.trace, &selection, |_| true);
     let shown = &view(&driver).docked_table().counted.as_ref().expect("it is counted").table;
     assert_eq!((&shown.rows, &shown.longest), (&all.rows, &all.longest));
+    let of = if all.is_clipped { "clipped to" } else { "in" };
+    driver.shows(&format!("operations {of} the window ({}) per rank", ns(window.width())));
     driver.taps("--");
     driver.shows("operations of step 0 per rank (O: all)");
+}
+
+#[test]
+fn an_operation_longer_than_the_window_counts_with_its_time_in_it() {
+    let mut driver = with(vec![trace()], (120, 40));
+    // the reduces begin 30 and 32 us after the start of the step and end after 45 us
+    type_line(&mut driver, "t", "35us..39us");
+    driver.shows(&format!("operations clipped to the window ({}) per rank (O: all)", ns(4_000)));
+    let rows = &view(&driver).docked_table().counted.as_ref().expect("it is counted").table.rows;
+    let numbers: Vec<_> =
+        rows.iter().map(|row| (row.count, row.total_us, row.mean_us, row.max_us)).collect();
+    assert_eq!(numbers, [(2, 4.0, 4.0, 4.0)]);
 }
 
 #[test]
@@ -487,6 +501,27 @@ fn rows_of_both_phases_name_them() {
 }
 
 #[test]
+fn the_list_of_exposed_communication_is_of_the_phase_in_view() {
+    let mut driver = with(vec![trace()], (120, 40));
+    driver.taps("E");
+    driver.shows("decode: exposed ");
+    driver.hides("the window shows");
+    // an open list stays, and says that Enter leaves the phase
+    type_line(&mut driver, "t", "prefill");
+    driver.shows("decode: exposed ");
+    driver.shows(" per rank, the window shows prefill ");
+    driver.tap(KeyCode::Esc);
+    driver.taps("E");
+    driver.shows("prefill: exposed ");
+    driver.hides("the window shows");
+    // one that Enter left is not opened again in the other phase
+    driver.tap(KeyCode::Enter);
+    type_line(&mut driver, "t", "step 1");
+    driver.taps("E");
+    driver.shows("decode: exposed ");
+}
+
+#[test]
 fn enter_before_the_next_part_is_counted_waits_for_it() {
     let mut driver = with(vec![trace()], (120, 40));
     driver.taps("E");
@@ -535,6 +570,18 @@ fn shares_of_operations_relate_to_the_same_time_in_an_idle_trace() {
     let shown = driver.screen();
     let share = format!(" {:.1} ", 100.0 * busy_us / time_us);
     assert!(shown.contains("% time") && shown.contains(&share), "{share}: {shown}");
+}
+
+#[test]
+fn the_short_legend_drops_the_marks_of_kernels_together() {
+    let view = TimelineView::new(Arc::new(imported()));
+    let marks_of_kernels = |width: u16| {
+        let (shown, _) = super::super::lists::short_legend(&view, width, " L: all ");
+        let is_of_kernels = |words: &str| words.is_empty() || words == " kernels, by name ";
+        shown.iter().filter(|(_, _, words)| is_of_kernels(words)).count()
+    };
+    let counts: BTreeSet<usize> = (30..120).map(marks_of_kernels).collect();
+    assert_eq!(counts, BTreeSet::from([0, 3]));
 }
 
 #[test]
