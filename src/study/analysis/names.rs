@@ -175,9 +175,9 @@ pub(super) fn names(
     let row = |((name, lane), cell): ((Cow<'_, str>, &'static str), TallyCell)| NameRow {
         name: name.into_owned(),
         lane,
-        count: cell.pieces,
+        count: cell.executions,
         total_us: us(cell.total_ns) / ranks,
-        mean_us: us(cell.total_ns) / cell.pieces.max(1) as f64,
+        mean_us: us(cell.total_ns) / cell.executions.max(1) as f64,
         max_us: us(cell.longest_ns),
         share_pct: 100.0 * cell.total_ns as f64 / lane_ns.get(lane).copied().unwrap_or(0).max(1) as f64,
         exposed_us: us(cell.exposed_ns) / ranks,

@@ -377,8 +377,8 @@ pub struct TallyCell {
     /// For communication: its share of the rank's exposed time, with each moment counted once
     /// ([`ExposureCounter`]).
     pub exposed_ns: i64,
-    /// Executions with time in the selection, also those that started before it: the terms of `total_ns`.
-    pub pieces: u64,
+    /// Executions with time in the selection, also those that started before it.
+    pub executions: u64,
     /// The longest of them, clipped to the selection.
     pub longest_ns: i64,
 }
@@ -394,7 +394,7 @@ impl TallyCell {
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
         self.hidden_ns = self.hidden_ns.saturating_add(other.hidden_ns);
         self.exposed_ns = self.exposed_ns.saturating_add(other.exposed_ns);
-        self.pieces += other.pieces;
+        self.executions += other.executions;
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 }
@@ -452,13 +452,16 @@ impl Tally {
             .into_par_iter()
             .fold(empty, |mut cells, portion| {
                 let (compute, mut near) = (&lanes[portion[0].rank].compute, 0);
+                // pieces of a span follow each other
+                let mut counted: Option<*const Span> = None;
                 runs.each(portion, |span, interval| {
                     let Some(cell) = cells.get_mut(number(span)) else { return };
                     let cell = &mut cell[span.lane as usize];
                     let duration = interval.1.saturating_sub(interval.0);
                     cell.total_ns = cell.total_ns.saturating_add(duration);
                     cell.count += u64::from(starts(span, interval));
-                    cell.pieces += 1;
+                    cell.executions +=
+                        u64::from(counted.replace(span) != Some(std::ptr::from_ref(span)));
                     cell.longest_ns = cell.longest_ns.max(duration);
                     if span.lane == Lane::Comm {
                         let hidden = compute.near(interval, &mut near);

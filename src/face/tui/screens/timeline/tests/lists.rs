@@ -92,7 +92,7 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
     driver.taps("O");
     // of one reduce of 15 us and one of 13 us, the maximum exceeds the mean total
     for (part, many) in [
-        ("the whole trace", " · 6 op"),
+        ("the whole trace", ", max of any rank · 6 op"),
         ("step 0", ", max of any rank · 3 op"),
         ("the selection", ""),
         ("what /reduce finds", ", max of any rank · 2 op"),
