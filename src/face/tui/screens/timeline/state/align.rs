@@ -99,6 +99,7 @@ impl TimelineView {
         let of_step = |p: &Pane| Some(p.index.steps.get(p.aligned?)?.window);
         let shown = layers.unwrap_or_else(|| self.panes.iter().filter_map(of_step).collect());
         self.show_aligned(shown.iter().map(TimeWindow::width).max());
+        self.opened_width = self.window.width();
     }
 
     /// Pair of steps with the least sum of relative deviations from their traces' medians; of several, the one nearest to

@@ -452,6 +452,7 @@ impl OperationScope {
             Self::Window => {
                 let step = pane.step(view.time, true).and_then(|at| pane.index.steps.get(at));
                 let whole = step.map_or(pane.index.bounds, |step| step.window).width();
+                let whole = whole.min(view.opened_width);
                 // zooming in and out again may end a few ns off
                 let is_part = view.window.width() < whole - whole / 50;
                 is_part.then(|| ResolvedScope::Window(pane.window(view.window)))

@@ -136,8 +136,10 @@ pub struct TimelineView {
     pub alignment: StepAlignment,
     /// Operations of the step under the cursor, shown while no list is open.
     pub docked: OperationsPanel,
-    /// Operations of the window, shown instead while it shows less than the step.
+    /// Operations of the window, shown instead while it is narrower than the step and than the window on opening.
     pub zoomed: OperationsPanel,
+    /// Width of the window on opening.
+    pub opened_width: i64,
     /// Comparison of the wanted steps, or of the previous ones while a new one is computed.
     pub differences: Option<Arc<OperationDifferences>>,
     /// Place in the steps at which two traces are aligned.
@@ -173,6 +175,7 @@ impl TimelineView {
             alignment: StepAlignment::default(),
             docked: OperationsPanel { scope: OperationScope::Step, ..OperationsPanel::default() },
             zoomed: OperationsPanel { scope: OperationScope::Window, ..OperationsPanel::default() },
+            opened_width: window.width(),
             differences: None,
             anchor: Anchor::Start,
             counterpart: None,
@@ -185,6 +188,7 @@ impl TimelineView {
         } else if view.pane().index.trace.meta.import.is_some() {
             view.point_at_exposed();
         }
+        view.opened_width = view.window.width();
         view
     }
 
@@ -206,7 +210,7 @@ impl TimelineView {
         self.panel.as_ref().is_none_or(is_left)
     }
 
-    /// True if the window shows less than the step under the cursor.
+    /// True if the window shows less than the step under the cursor and than on opening.
     pub fn is_zoomed(&self) -> bool {
         self.zoomed.scope.of_view(self).is_some()
     }
