@@ -27,7 +27,7 @@ const SCENES: &[Scene] = &[
     Scene { name: "compare", keys: &["6"], shows: "fastest" },
     Scene { name: "what-if", keys: &["7", "j", "j", "j", "l", "l", "l"], shows: "break-even" },
     // executed: what is seen is what happens then
-    Scene { name: "live", keys: &["1", "\x1b[D", "\x1b[H", "\r"], shows: "ms/rank" },
+    Scene { name: "live", keys: &["1", "\x1b[D", "\x1b[H", "r"], shows: "ms/rank" },
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
