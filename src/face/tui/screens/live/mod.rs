@@ -418,6 +418,7 @@ impl Live {
     /// Publishes the sweep state and finished runs to other screens, even while this screen is hidden.
     fn share(&mut self, cx: &mut Context) {
         self.pool(cx);
+        self.compare_with_standard();
         self.look_for_noise(cx);
         self.hand_over(cx);
         cx.sweeps = Sweeps {

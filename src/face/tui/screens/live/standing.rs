@@ -7,9 +7,22 @@ use study::analysis::{RatioSoFar, ratio_so_far};
 impl Live {
     /// `standard` in the setting of another cell, and that cell's tokens/s relative to it in the rounds that both have.
     pub(super) fn beside_standard(&self, cell: &LiveCell) -> Option<(&LiveCell, RatioSoFar)> {
-        let standard = self.cells.get(cell.standard?)?;
-        let ratio = || ratio_so_far(&standard.rounds, &cell.rounds);
-        if std::ptr::eq(standard, cell) { None } else { Some((standard, ratio()?)) }
+        Some((self.cells.get(cell.standard?)?, cell.ratio?))
+    }
+
+    /// Compares the cells with their `standard` whose rounds, or those of `standard`, changed: a frame reads the ratio.
+    pub(super) fn compare_with_standard(&mut self) {
+        for at in 0..self.cells.len() {
+            let cell = &self.cells[at];
+            let Some(standard) = cell.standard.filter(|standard| *standard != at) else { continue };
+            let Some(standard) = self.cells.get(standard) else { continue };
+            let runs = [standard, cell].map(LiveCell::runs_hash);
+            if runs != cell.ratio_of {
+                let ratio = ratio_so_far(&standard.rounds, &cell.rounds);
+                let cell = &mut self.cells[at];
+                (cell.ratio, cell.ratio_of) = (ratio, runs);
+            }
+        }
     }
 
     /// ` in 1 round` if only the first of several rounds is behind a ratio.

@@ -1,6 +1,7 @@
 //! State of screen 2: the current or most recent sweep, built from its events.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::progress::RunProgress;
@@ -12,7 +13,7 @@ use lab::sweep::forecast::RemainingTime;
 use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use run::Feasibility;
 use run::{RunEvent, StepLanes};
-use study::analysis::{Axis, Varied, noise_forecast};
+use study::analysis::{Axis, RatioSoFar, Varied, noise_forecast};
 use study::answer::Answer;
 use table::{Metrics, Overlap, Record, Spec, Status, limit, steps_ms};
 
@@ -184,6 +185,10 @@ pub struct LiveCell {
     pub record: Option<Arc<Record>>,
     /// Index of the cell of plain `standard` in the same setting, if the sweep has one.
     pub standard: Option<usize>,
+    /// Tokens/s relative to that cell; `None` without a shared round.
+    pub ratio: Option<RatioSoFar>,
+    /// [`Self::runs_hash`] of that cell and of this one behind the ratio.
+    pub ratio_of: [u64; 2],
     pub log: VecDeque<String>,
     pub doing: RunProgress,
     /// Facts that need no run; `None` until computed.
@@ -674,6 +679,13 @@ impl LiveCell {
     /// Ids of the finished runs, by round.
     pub fn run_ids(&self) -> Vec<String> {
         self.rounds.values().map(|record| record.run.clone()).collect()
+    }
+
+    /// Changes if a round ends, or another run takes the place of one.
+    pub fn runs_hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.rounds.iter().for_each(|(round, record)| (round, &record.run).hash(&mut hasher));
+        hasher.finish()
     }
 
     /// Number of the current round, or of the last one with a run.
