@@ -166,15 +166,15 @@ fn draw_groups(buf: &mut Buffer, theme: Theme, runs: &Runs, table: &RunTable, ar
 /// column.
 fn status(runs: &Runs, stored: &Snapshot, line: RunListLine, theme: Theme) -> Vec<Span<'static>> {
     let record = |row: u32| &stored.records[row as usize];
-    let (rows, state) = match line {
+    let (rows, state) = match &line {
         RunListLine::Run(row) => {
-            let status = record(row).status;
-            (vec![row], Span::styled(status.glyph(), theme.status(status)))
+            let status = record(*row).status;
+            (std::slice::from_ref(row), Span::styled(status.glyph(), theme.status(status)))
         }
         RunListLine::Cell(at) => {
-            let cell = &runs.cells[at as usize];
+            let cell = &runs.cells[*at as usize];
             let fold = if cell.is_unfolded { "▾" } else { "▸" };
-            (cell.rows.clone(), Span::styled(fold, theme.style(Role::Title)))
+            (cell.rows.as_slice(), Span::styled(fold, theme.style(Role::Title)))
         }
         RunListLine::Group { .. } => return Vec::new(),
     };
@@ -203,8 +203,8 @@ fn cell(
     let Some(record) = runs.record_of(line, stored) else { return text::Line::default() };
     let spec = &stored.table.columns()[column.column];
     let (text, mut spans) = (cut_cell_text(runs, record, spec, line, width), Vec::new());
-    // a round under the line of its cell, which names the options
-    let is_round = |row: u32| runs.cells.iter().any(|cell| cell.rows.contains(&row));
+    // the line of the cell above names the options of its rounds
+    let is_round = |row| runs.cells.iter().any(|cell| cell.is_unfolded && cell.rows.contains(&row));
     let style = match &*column.name {
         "run" => theme.style(Role::Dim),
         "status" => theme.status(record.status),
