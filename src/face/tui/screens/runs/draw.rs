@@ -18,7 +18,7 @@ use study::analysis::{RunTable, RunTableColumn};
 pub const NOISY: &str = "!";
 pub const UNSTEADY: &str = "~";
 
-/// Texts of a frame that the help repeats if they are cut.
+/// Texts of a frame that the help repeats in full if they are cut.
 #[derive(Debug, Default)]
 struct DrawnTexts {
     /// The longest text of the second row, and true if there is no room for it.
@@ -162,8 +162,7 @@ fn draw_groups(buf: &mut Buffer, theme: Theme, runs: &Runs, table: &RunTable, ar
     }
 }
 
-/// Mark, status (of a cell, whether it is folded), and a sign of rounds or samples that vary widely, before the first
-/// column.
+/// Prefix of the first column: mark, status (for a cell, its fold arrow), and a sign if rounds or samples vary widely.
 fn status(runs: &Runs, stored: &Snapshot, line: RunListLine, theme: Theme) -> Vec<Span<'static>> {
     let record = |row: u32| &stored.records[row as usize];
     let (rows, state) = match &line {
@@ -310,7 +309,7 @@ fn draw_hidden(
 }
 
 impl Runs {
-    /// Record of a line: of a cell, of the run that stands for it.
+    /// Record of a run's line, or of the run that represents a cell.
     fn record_of<'a>(&self, line: RunListLine, stored: &'a Snapshot) -> Option<&'a Record> {
         let row = match line {
             RunListLine::Run(row) => row,
