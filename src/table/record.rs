@@ -126,7 +126,7 @@ impl Overlap {
         Self { overlap_pct: self.overlap_pct, ..self.each(*self, |ms, _| number * ms) }
     }
 
-    /// Every time from both of its values; the breakdown if both have one.
+    /// Combines every time with `of`; has a breakdown if both have one.
     fn each(self, other: Self, of: impl Fn(f64, f64) -> f64) -> Self {
         let comm_ms = of(self.comm_ms, other.comm_ms);
         let exposed_comm_ms = of(self.exposed_comm_ms, other.exposed_comm_ms);

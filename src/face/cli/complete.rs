@@ -2,8 +2,8 @@
 //! in an argument's help. Shell scripts call the hidden verb `__complete`. It reads only file names, so an answer takes a
 //! few milliseconds for any number of runs.
 //!
-//! `clap_complete::engine` does not serve: a completer of its sees only its value, so not the `--dir` whose runs it should
-//! offer; it offers only texts that begin with the typed word (`upb` finds `upper-bound` here); and it is unstable.
+//! `clap_complete::engine` is not used: its completers see only their own value, not the `--dir` whose runs they should
+//! offer; it matches only prefixes (here `upb` finds `upper-bound`); and it is unstable.
 
 use std::path::{Path, PathBuf};
 
@@ -203,11 +203,11 @@ static OFFERS: [(&[&str], OffersOfLine); 11] = [
     (&["FILE.toml"], |_| experiments::names(Path::new(experiments::DIRECTORY))),
     (&["MEASURE"], |_| measures()),
     (&["BASELINE"], |line| baselines(&line.dir)),
-    (&["STATUS"], |_| words_alone(Status::ALL.map(Status::as_str))),
-    (&["RULES"], |_| words_alone(["default", "nccl-name", "hta"])),
-    (&["THEME"], |_| words_alone(tui::theme_names())),
+    (&["STATUS"], |_| undescribed(Status::ALL.map(Status::as_str))),
+    (&["RULES"], |_| undescribed(["default", "nccl-name", "hta"])),
+    (&["THEME"], |_| undescribed(tui::theme_names())),
     (&["published|FILE"], |_| vec![Offer::new("published", "the 70B points of arXiv 2501.06589")]),
-    (&["on|off"], |_| words_alone(["on", "off"])),
+    (&["on|off"], |_| undescribed(["on", "off"])),
     (&["NAME", "NAME|FILE"], hardware_names),
 ];
 
@@ -235,7 +235,7 @@ fn complete_value(argument: &Arg, value: &str, line: &TypedLine<'_>) -> Completi
         // names of columns and models also contain slashes
         "FILTER" => complete_filter_text(value, line),
         "COLUMN,..." | "COLUMN[:desc],..." => several(columns()),
-        // the shell completes directories, as of --model of a verb that takes only checkpoints
+        // the shell completes directories, also for --model of verbs that take only checkpoints
         "DIR" => Completion::default(),
         _ if is_path(value) => Completion::default(),
         _ if option.is_some() => {
@@ -251,7 +251,8 @@ fn complete_value(argument: &Arg, value: &str, line: &TypedLine<'_>) -> Completi
     }
 }
 
-fn words_alone<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Offer> {
+/// Offers without descriptions.
+fn undescribed<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Offer> {
     words.into_iter().map(|word| Offer::new(word, "")).collect()
 }
 
@@ -320,9 +321,9 @@ fn complete_filter_text(value: &str, line: &TypedLine<'_>) -> Completion {
     let name = name.and_then(|at| table.columns().get(at)).map(|column| column.field.name.to_string());
     let known: Vec<Offer> = match name.as_deref() {
         Some("experiment") => experiments::names(Path::new(experiments::DIRECTORY)),
-        Some("status") => words_alone(Status::ALL.map(Status::as_str)),
+        Some("status") => undescribed(Status::ALL.map(Status::as_str)),
         Some("tags") => tags(&line.dir),
-        Some("provenance") => words_alone(Provenance::ALL.map(Provenance::as_str)),
+        Some("provenance") => undescribed(Provenance::ALL.map(Provenance::as_str)),
         Some(name) => offers::axis_values(name),
         None => Vec::new(),
     };

@@ -146,8 +146,8 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     Ok(exit_code(status))
 }
 
-/// Starts the program, with the signals to pass on to it: a signal that came before its handler would end this process and
-/// leave the program behind.
+/// Starts the program and returns the signals to forward to it. Registers their handlers first: until then, a signal would
+/// end this process and leave the program running.
 fn start_program(args: &Args, variables: Variables) -> Result<(Child, Signals)> {
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(Error::input("no program to record"));

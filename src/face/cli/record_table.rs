@@ -59,7 +59,7 @@ impl NarrowColumn {
         let first_line = |text: Option<&str>| text.and_then(|text| text.lines().next()).into();
         match field.source {
             FieldSource::Option(option) => option.shown(spec),
-            // a prefill alone beside decoding cells
+            // a prefill-only cell among decoding cells
             FieldSource::Measure(m) if m.name == "tpot_p50_ms" && spec.output_tokens < 2 => Shown::None,
             FieldSource::Measure(measure) => Shown::number(measure.of(record), measure.decimals),
             FieldSource::Setting => Shown::some(setting),
@@ -72,12 +72,14 @@ impl NarrowColumn {
         }
     }
 
-    /// True if all of several records have the same value, which then is above the table.
+    /// True if at least two records all share the value, which then moves above the table.
     fn is_moved(&self, records: &[Record]) -> bool {
         let [first, rest @ ..] = records else { return false };
-        let value = |record| self.cell(record, "", None);
-        let is_shared = || rest.iter().all(|record| value(record) == value(first));
-        self.column.if_shared == IfShared::Moved && !rest.is_empty() && is_shared()
+        if self.column.if_shared != IfShared::Moved || rest.is_empty() {
+            return false;
+        }
+        let shared = self.cell(first, "", None);
+        rest.iter().all(|record| self.cell(record, "", None) == shared)
     }
 }
 

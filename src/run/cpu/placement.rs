@@ -42,8 +42,7 @@ impl CorePlacement {
 
     pub fn describe(&self) -> String {
         if self.cores.is_empty() {
-            return "not pinned: fewer cores than threads, which sleep where they wait for one another"
-                .into();
+            return "not pinned: fewer cores than threads, so waiting threads sleep".into();
         }
         let ranks = self.cores.iter().enumerate();
         let text: Vec<String> = ranks

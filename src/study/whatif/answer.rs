@@ -110,8 +110,8 @@ pub struct SimulatedMetrics {
     pub exposed_ms: f64,
     /// Hidden share of the communication (%); `None` without communication.
     pub overlap_pct: Option<f64>,
-    /// Time by which communication beside them slows the kernels of a step (ms); over a trace only of the chosen
-    /// architecture and of [`WhatIfAnswer::wiring`].
+    /// Slowdown of a step's kernels by concurrent communication (ms). From a trace, only the chosen architecture and
+    /// [`WhatIfAnswer::wiring`] have one.
     pub contention_ms: Option<f64>,
     /// TPOT of plain `standard` divided by this TPOT; from a trace, the median over its steps of measured / predicted
     /// latency.
@@ -273,11 +273,11 @@ pub struct WhatIfAnswer {
 pub struct Fastest<'a> {
     /// Ascending by TPOT, but `standard` first if it is one of them; empty if none can run.
     pub rows: Vec<(&'a WhatIfRow, &'a SimulatedMetrics)>,
-    /// Widest band of the fastest row with another of these; its own if it is alone.
+    /// Widest band between the fastest row and another of these; the fastest row's own band without others.
     pub band: TieBand,
-    /// Widest of those bands that rest on measurements, if any does.
+    /// Widest of the bands that are based on measurements, if any.
     pub measured_band: Option<TieBand>,
-    /// True if `band` holds no row but these, so that it alone describes the tie.
+    /// True if no other row is within `band`, so that one band describes the tie.
     pub has_one_band: bool,
 }
 
@@ -430,8 +430,8 @@ impl WhatIfAnswer {
         self.row(&self.spec.architecture)?.numbers.as_ref().ok()
     }
 
-    /// Reason why [`Self::wiring`] is slower than `upper-bound` although it hides nearly all of its communication; `None`
-    /// if it does not, and in cells whose limit has other options or whose TPOT includes prefills.
+    /// Explains why [`Self::wiring`] is slower than `upper-bound` although it hides nearly all of its communication.
+    /// `None` if it hides less, if the limit has other options, or if TPOT includes prefills.
     pub fn rest_of_gap(&self) -> Option<String> {
         let wiring = self.row(&self.wiring())?;
         let own = wiring.numbers.as_ref().ok()?;

@@ -311,12 +311,12 @@ pub fn own_meaning(architecture: &Architecture) -> String {
     words.collect::<Vec<&str>>().join(" ")
 }
 
-/// True if a standard model must be retrained for an architecture; `upper-bound` is none that could be.
+/// True if a standard model must be retrained for an architecture; false for `upper-bound`, which is not a real model.
 pub fn needs_retraining(architecture: &Architecture) -> bool {
     !matches!(architecture, Architecture::Standard | Architecture::UpperBound)
 }
 
-/// Meaning of an architecture, and its cost for a model of today.
+/// Meaning of an architecture, and the cost of converting a standard model to it.
 pub fn about_architecture(architecture: &Architecture) -> String {
     let (name, meaning) = (architecture.to_string(), own_meaning(architecture));
     match needs_retraining(architecture) {
@@ -480,7 +480,7 @@ impl Slider {
             None => typed(text, self.number(variant, profile_values)),
         };
         let relative = "type a number, or one relative to the present value: x2, /2";
-        // a relative number and the value that it gives: `'x2' (160 SMs)`
+        // a relative number with the resulting value: `'x2' (160 SMs)`
         let named = || {
             let own = number.filter(|_| text.parse::<f64>().is_err());
             let own = own.map_or_else(String::new, |value| match self.unit() {

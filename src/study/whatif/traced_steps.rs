@@ -364,7 +364,7 @@ impl TracedSteps {
     }
 }
 
-/// Numbers of an answer, with the time by which contention slows its kernels down.
+/// Numbers of an answer, including the slowdown of its kernels by contention.
 fn contended_numbers(answer: &RewireAnswer) -> SimulatedMetrics {
     let kernels_us = |times: RewiredTimes| times.step_us - times.exposed_us;
     let contention_us = (kernels_us(answer.best()) - kernels_us(answer.alone)).max(0.0);

@@ -89,8 +89,8 @@ impl Grid {
         (!sum.is_nan()).then(|| (sum.exp(), source))
     }
 
-    /// Latency of attention, also of more sequences than were measured, in proportion, and of more tokens, which grows by
-    /// this factor with each doubling.
+    /// Latency of attention. Extrapolates to more sequences than were measured in proportion, and to more tokens by this
+    /// factor per doubling.
     pub fn beyond_us(&self, [first, second, third]: [u64; 3], growth: f64) -> Option<(f64, CostSource)> {
         let [_, seconds, thirds] = &self.axes;
         if let Some(found) = self.us([first, second, third]) {

@@ -34,10 +34,10 @@ impl PooledRounds {
     }
 }
 
-/// Runs of a cell (full ids), each with true if it has numbers: all that its pooled numbers depend on.
+/// Cache key of pooled numbers: the full ids of a cell's runs, each with true if the run has numbers.
 type PooledRuns = Vec<(String, bool)>;
 
-/// Pooled cells by their runs, so that a change of the list pools only cells with other runs.
+/// Cache of pooled cells by their runs: a change of the list pools only cells whose runs changed.
 pub type PooledCells = HashMap<PooledRuns, Arc<PooledRounds>>;
 
 /// Cell of several shown runs, which is one line of the list until it is unfolded.
@@ -45,7 +45,7 @@ pub type PooledCells = HashMap<PooledRuns, Arc<PooledRounds>>;
 pub struct RunListCell {
     /// Record indices of its shown runs, in the order of the list.
     pub rows: Vec<u32>,
-    /// Record index of the run that stands for it where a single run is needed.
+    /// Record index of the run that represents the cell where a single run is needed.
     pub row: u32,
     pub pooled: Arc<PooledRounds>,
     pub is_unfolded: bool,
@@ -100,7 +100,7 @@ impl RunListCell {
     }
 }
 
-/// Cell number of each record, meaningful for these rows; `None` if each of them is a cell of its own.
+/// Cell number of each record, valid only for these rows; `None` if no cell has more than one of them.
 pub fn cell_numbers(stored: &Snapshot, rows: &[u32]) -> Option<Vec<u32>> {
     let mut is_shown = vec![false; stored.records.len()];
     rows.iter().for_each(|row| is_shown[*row as usize] = true);
@@ -165,7 +165,7 @@ impl Runs {
         lines
     }
 
-    /// Adds their pooled numbers to cells of several runs.
+    /// Pools the numbers of each cell with several runs; `None` for a single run.
     fn pool(
         &mut self,
         stored: &Snapshot,
@@ -190,7 +190,7 @@ impl Runs {
         cells.into_iter().zip(of_cell).collect()
     }
 
-    /// Folds or unfolds the selected cell; false if the selected line is no cell.
+    /// Folds or unfolds the selected cell; returns false if the selected line is not a cell.
     pub(super) fn toggle_cell(&mut self, cx: &Context) -> bool {
         let Some(key) = self.selected_cell().map(RunListCell::key) else { return false };
         if !self.unfolded.remove(&key) {
@@ -200,7 +200,7 @@ impl Runs {
         true
     }
 
-    /// Marked runs; of a cell with all its runs marked, only the run that stands for it.
+    /// Marked runs; a cell with all its runs marked counts as the one run that represents it.
     pub(super) fn marked_cells(&self, stored: Option<&Arc<Snapshot>>) -> Vec<String> {
         let mut marked = self.marked.as_slice().to_vec();
         let run = |row: &u32| Some(stored?.records.get(*row as usize)?.run.as_str());
@@ -224,8 +224,8 @@ fn compare(a: Option<f64>, b: Option<f64>, is_descending: bool) -> Ordering {
     }
 }
 
-/// Runs (full ids) of measured cells whose rounds vary widely, each with the slowest round over the fastest. Of all stored
-/// runs: a filter that leaves the luckiest round must not hide that others were slower.
+/// Runs (full ids) of measured cells whose rounds vary widely, each with the slowest round over the fastest. Covers all
+/// stored runs, because a filter that leaves only the fastest round must not hide slower ones.
 pub fn noisy_runs(stored: &Snapshot) -> HashMap<String, f64> {
     let mut noisy = HashMap::new();
     let is_measured = |run: &&Record| run.provenance != Provenance::Simulated;

@@ -182,7 +182,7 @@ pub fn name(column: &RunTableColumn) -> &str {
     }
 }
 
-/// Head of a column: its name, which says of rounds that they are counted from 0, as in filters and files.
+/// Title of a column: its name; for rounds also that they count from 0, as in filters and files.
 fn head<'a>(runs: &Runs, column: &'a RunTableColumn) -> &'a str {
     match &*column.field.name {
         ROUND if shows_cells(runs) => "rounds (from 0)",
@@ -253,7 +253,7 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
     names.into_iter().filter(move |name| says(&name)).filter_map(|name| Some((table.find(&name)?, name)))
 }
 
-/// True if a column tells rounds apart, or names those of a cell.
+/// True if the list needs the round column: to distinguish runs, or to summarize the rounds of a cell.
 fn shows_round(runs: &Runs) -> bool {
     runs.needs_round || shows_cells(runs)
 }

@@ -111,7 +111,7 @@ fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)
     lines.into_iter().map(|(_, line)| line).collect()
 }
 
-/// True for a line of hashes, which tell a reader nothing but that two runs differ: only the whole text has it.
+/// True for a line of hashes. They show only that two runs differ, so only the full text includes them.
 fn is_hash(name: &str) -> bool {
     name.ends_with("hashes") || name.contains("sha256")
 }

@@ -18,7 +18,7 @@ use study::analysis::{RunTable, RunTableColumn};
 pub const NOISY: &str = "!";
 pub const UNSTEADY: &str = "~";
 
-/// Texts of a frame that the help repeats if they are cut.
+/// Texts of a frame that the help repeats in full if they are cut.
 #[derive(Debug, Default)]
 struct DrawnTexts {
     /// The longest text of the second row, and true if there is no room for it.
@@ -162,19 +162,18 @@ fn draw_groups(buf: &mut Buffer, theme: Theme, runs: &Runs, table: &RunTable, ar
     }
 }
 
-/// Mark, status (of a cell, whether it is folded), and a sign of rounds or samples that vary widely, before the first
-/// column.
+/// Prefix of the first column: mark, status (for a cell, its fold arrow), and a sign if rounds or samples vary widely.
 fn status(runs: &Runs, stored: &Snapshot, line: RunListLine, theme: Theme) -> Vec<Span<'static>> {
     let record = |row: u32| &stored.records[row as usize];
-    let (rows, state) = match line {
+    let (rows, state) = match &line {
         RunListLine::Run(row) => {
-            let status = record(row).status;
-            (vec![row], Span::styled(status.glyph(), theme.status(status)))
+            let status = record(*row).status;
+            (std::slice::from_ref(row), Span::styled(status.glyph(), theme.status(status)))
         }
         RunListLine::Cell(at) => {
-            let cell = &runs.cells[at as usize];
+            let cell = &runs.cells[*at as usize];
             let fold = if cell.is_unfolded { "▾" } else { "▸" };
-            (cell.rows.clone(), Span::styled(fold, theme.style(Role::Title)))
+            (cell.rows.as_slice(), Span::styled(fold, theme.style(Role::Title)))
         }
         RunListLine::Group { .. } => return Vec::new(),
     };
@@ -203,8 +202,8 @@ fn cell(
     let Some(record) = runs.record_of(line, stored) else { return text::Line::default() };
     let spec = &stored.table.columns()[column.column];
     let (text, mut spans) = (cut_cell_text(runs, record, spec, line, width), Vec::new());
-    // a round under the line of its cell, which names the options
-    let is_round = |row: u32| runs.cells.iter().any(|cell| cell.rows.contains(&row));
+    // the line of the cell above names the options of its rounds
+    let is_round = |row| runs.cells.iter().any(|cell| cell.is_unfolded && cell.rows.contains(&row));
     let style = match &*column.name {
         "run" => theme.style(Role::Dim),
         "status" => theme.status(record.status),
@@ -310,7 +309,7 @@ fn draw_hidden(
 }
 
 impl Runs {
-    /// Record of a line: of a cell, of the run that stands for it.
+    /// Record of a run's line, or of the run that represents a cell.
     fn record_of<'a>(&self, line: RunListLine, stored: &'a Snapshot) -> Option<&'a Record> {
         let row = match line {
             RunListLine::Run(row) => row,

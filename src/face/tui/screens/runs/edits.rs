@@ -162,8 +162,8 @@ impl Runs {
         cx.confirm_or_selected(text, yes, only_selected);
     }
 
-    /// Names the runs that an edit changes, and says of marked ones whether the cursor is on one of them and all are in
-    /// view: marks outlive a session and scroll out of the window.
+    /// Names the runs that an edit changes. For marked runs, adds if none is under the cursor or some are out of view:
+    /// marks outlive a session and scroll out of the window.
     fn chosen_words(&self, runs: &[String], cx: &Context) -> String {
         let Some(stored) = cx.stored.as_ref().filter(|_| !self.marked.is_empty()) else {
             return named(runs);

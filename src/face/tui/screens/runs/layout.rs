@@ -31,7 +31,7 @@ pub struct RunsLayout {
 
 impl Runs {
     pub(super) fn layout(&self, body: Rect, table: &RunTable) -> RunsLayout {
-        /// Width of a window whose free columns show options that are no columns otherwise.
+        /// Minimum window width for extra columns with options that the default columns omit.
         const WIDE: u16 = 150;
         let areas = self.areas(body);
         let (mut columns, mut specs) = columns::columns(self, table, areas.table.width);
@@ -48,7 +48,7 @@ impl Runs {
     }
 
     pub(super) fn areas(&self, body: Rect) -> RunAreas {
-        /// Lowest body with rows for values that the table has no room for.
+        /// Minimum body height for rows with the values that do not fit in the table.
         const LOWEST: u16 = 10;
         let (top, rest) = cut_top(body, 1);
         let (order, rest) = cut_top(rest, 1);

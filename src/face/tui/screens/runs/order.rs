@@ -42,7 +42,7 @@ impl Runs {
         }
     }
 
-    /// True if groups are cells, wherever one has several runs: the order is not by an option.
+    /// True unless the list is sorted by an option. Groups then are cells, if any cell has several runs.
     pub fn can_pool(&self) -> bool {
         self.sort.first().is_none_or(|(name, _)| name == "run" || table::measure(name).is_some())
     }
@@ -56,7 +56,7 @@ impl Runs {
         }
     }
 
-    /// Place of a row before its result counts: as the screen opens, the newest sweep comes first unless the scope is one
+    /// Sort key that precedes the result. In the default order, the newest sweep comes first, unless the scope is one
     /// experiment.
     pub(super) fn place_among_results<'a>(
         &self,
@@ -146,7 +146,7 @@ impl Runs {
         (has_bound || is_default && self.orders_sweeps()).then(|| words.to_owned())
     }
 
-    /// Takes up the order of the experiment in scope: the one left there, else that in which the screen opens.
+    /// Restores the order last used for the experiment in scope, or the default order.
     pub(super) fn follow_scope(&mut self) {
         if self.filter.scope.is_none() {
             return;

@@ -74,7 +74,7 @@ pub struct Runs {
     pub cursors: HashMap<SortOrder, String>,
     /// Shown columns, by name, in order; empty until rows are arranged.
     pub columns: Vec<String>,
-    /// Columns that tell nothing about the shown runs, by name: empty, or with one value and not [`IfShared::Kept`].
+    /// Names of columns that do not distinguish the shown runs: empty, or with one value and not [`IfShared::Kept`].
     pub empty: HashSet<String>,
     /// Values of the [`IfShared::Moved`] columns that are not shown: `batch 16`.
     pub shared: Vec<String>,
@@ -197,7 +197,7 @@ impl Runs {
         self.detail.unwrap_or(columns >= self.needed.saturating_add(DETAILS))
     }
 
-    /// Record index of the selected run; of a cell, of the run that stands for it.
+    /// Record index of the selected run, or of the run that represents the selected cell.
     pub fn row(&self) -> Option<usize> {
         match self.lines.get(self.list.selected)? {
             RunListLine::Run(row) => Some(*row as usize),
@@ -214,7 +214,7 @@ impl Runs {
         }
     }
 
-    /// Record indices of the runs that a line stands for; none of an unfolded cell, whose runs follow.
+    /// Record indices of the runs of a line; empty for an unfolded cell, whose runs follow as lines.
     pub(super) fn rows_of<'a>(&'a self, line: &'a RunListLine) -> &'a [u32] {
         match line {
             RunListLine::Run(row) => std::slice::from_ref(row),

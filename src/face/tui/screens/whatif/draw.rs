@@ -312,7 +312,7 @@ fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf)
     }
 }
 
-/// Factor by which the stack scales the latency of the slider, and the result (us); `None` if the stack keeps it.
+/// Factor by which the stack scales the slider's latency, and the scaled latency (us); `None` if it is unscaled.
 pub fn scaled_latency(whatif: &WhatIf) -> Option<(f64, f64)> {
     let values = whatif.profile_values();
     let scale = values?.latency_scale.filter(|scale| *scale != 1.0)?;

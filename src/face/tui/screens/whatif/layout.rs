@@ -22,7 +22,7 @@ pub struct WhatIfAreas {
     pub notes: Rect,
     /// Kept variants, or the key that keeps one.
     pub pins: Rect,
-    /// True if each kept variant is a line in words, because a title would take the row of one.
+    /// True if each kept variant is a line of text, because a table's title row would displace one.
     pub has_pins_in_words: bool,
 }
 

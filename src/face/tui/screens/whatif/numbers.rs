@@ -207,7 +207,7 @@ fn to_base(whatif: &WhatIf, pin: &Pin, own: &SimulatedMetrics) -> String {
     }
 }
 
-/// Mark of the kept variant that the sliders have.
+/// Mark of a kept variant; shown if the sliders are set to it.
 fn mark_of(whatif: &WhatIf, pin: &Pin) -> &'static str {
     if pin.variant == whatif.variant { "▸" } else { " " }
 }

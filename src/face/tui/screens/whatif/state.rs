@@ -78,12 +78,12 @@ enum KeepChange {
     Dropped(Pin),
 }
 
-/// Kept variant whose answer is not there yet.
+/// Kept variant that is still being simulated.
 #[derive(Clone, Debug)]
 pub struct WaitingVariant {
     pub variant: WhatIfVariant,
-    /// True if the user kept it just now, so that a message follows with its answer; false if it returns from the
-    /// previous session, or with its trace.
+    /// True if the user just kept it, so that its answer comes with a message; false if it was restored from the
+    /// previous session or with its trace.
     pub is_new: bool,
 }
 
@@ -227,7 +227,7 @@ impl WhatIf {
         self.undo.is_empty()
     }
 
-    /// True if the base has neither changes nor kept variants, so that an open trace may take its place.
+    /// True if the base has neither changes nor kept variants, so that an open trace may replace it.
     pub fn is_pristine(&self) -> bool {
         let has_kept = !self.pins.is_empty() || !self.waiting.is_empty();
         self.is_untouched() && self.variant == self.base && !has_kept
@@ -259,7 +259,7 @@ impl WhatIf {
         KeptVariants { trace: self.trace.clone(), base, variants }
     }
 
-    /// Number of the variants kept for the present trace, and its name; `None` without a trace or a kept variant.
+    /// Message with the number of variants kept for the current trace; `None` without a trace or a kept variant.
     pub fn kept_with_trace(&self) -> Option<String> {
         let (trace, count) = (self.trace()?, self.kept_variants().variants.len());
         (count > 0).then(|| format!("{} kept with {trace}", counted(count, "variant")))
