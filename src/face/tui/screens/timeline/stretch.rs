@@ -34,12 +34,20 @@ pub fn gap(view: &TimelineView) -> Vec<String> {
     if index.trace.meta.import.is_some() && after.is_launch_known() {
         let launched = after.ready_ns;
         lines.push(match launched > gap.from {
-            true => format!(
-                "{} was launched {} into the gap, {} before it started: the GPU waited for the host",
-                name(after),
-                ns(launched.saturating_sub(gap.from)),
-                ns(after.start_ns.saturating_sub(launched))
-            ),
+            true => {
+                let delay = launched.saturating_sub(gap.from);
+                let queued = after.start_ns.saturating_sub(launched);
+                let cause = match delay >= queued {
+                    true => "the GPU waited for the host",
+                    false => "the launch was not the main delay",
+                };
+                let name = name(after);
+                format!(
+                    "{name} was launched {} into the gap, {} before it started: {cause}",
+                    ns(delay),
+                    ns(queued)
+                )
+            }
             false => format!(
                 "{} was launched {} before the gap: the host was in time",
                 name(after),
