@@ -357,8 +357,8 @@ impl Trace {
         of_run || self.meta.import.as_ref().is_some_and(|import| import.missing_ranks > 0)
     }
 
-    /// Arrival of the last rank at the collective of a span (ns), clamped to the span; `None` if the arrival is not recorded,
-    /// or if an unrecorded rank may arrive later.
+    /// Arrival of the last rank at the collective of a span (ns), clamped to the span; `None` if the arrival is not
+    /// recorded, or if an unrecorded rank may arrive later.
     pub fn arrival(&self, span: &Span) -> Option<i64> {
         let is_known = span.last_arrival_ns >= 0 && !self.lacks_ranks();
         is_known.then(|| span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns)))
