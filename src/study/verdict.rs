@@ -5,8 +5,8 @@
 //! [`super::rewire`], which rebuilds steps from the trace's own times. Where the importer doubts times or names, no
 //! cause is claimed from them.
 //!
-//! A single gap that is most of the idle time is named, with the host's call that fills it, such as a blocking copy. Where
-//! idle time leads, the operator in which the host was during the longest gap is named.
+//! A single gap that is most of the idle time is named, with the host's call that fills it, such as a blocking copy. If
+//! idle time leads, the verdict names the operator that the host ran during the longest gap.
 
 mod covered;
 mod latency_bound;
@@ -704,7 +704,7 @@ pub struct LongestGap {
     pub busy_share: f64,
     /// Host call that lasts most of the gap and returns in it or soon after; null if none is recorded.
     pub host_call: Option<GapCall>,
-    /// Innermost operator, or call that returned, which lasts most of the gap.
+    /// Innermost operator, or call that returned within the gap, that lasts most of the gap.
     #[serde(skip)]
     operator: Option<GapCall>,
 }
@@ -736,7 +736,7 @@ impl LongestGap {
         })
     }
 
-    /// Call or operator in which the host was for most of the gap.
+    /// Call or operator that the host ran for most of the gap.
     pub fn host_work(&self) -> Option<&GapCall> {
         self.host_call.as_ref().or(self.operator.as_ref())
     }

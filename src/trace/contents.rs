@@ -344,7 +344,7 @@ impl Trace {
         self.operations.get(span.operation as usize).map(|operation| &operation.kind)
     }
 
-    /// True for a run of a mixture, and for an import in which rules find kernels of experts.
+    /// True for a run of a mixture-of-experts model, and for an import in which rules find expert kernels.
     pub fn has_experts(&self) -> bool {
         self.operations.iter().any(|operation| operation.kind == OperationKind::Experts)
     }
@@ -357,8 +357,8 @@ impl Trace {
         of_run || self.meta.import.as_ref().is_some_and(|import| import.missing_ranks > 0)
     }
 
-    /// Arrival of the last rank at the collective of a span (ns), clamped to the span; `None` if it is not recorded, or if a
-    /// rank that was not recorded may arrive later.
+    /// Arrival of the last rank at the collective of a span (ns), clamped to the span; `None` if the arrival is not
+    /// recorded, or if an unrecorded rank may arrive later.
     pub fn arrival(&self, span: &Span) -> Option<i64> {
         let is_known = span.last_arrival_ns >= 0 && !self.lacks_ranks();
         is_known.then(|| span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns)))
@@ -413,8 +413,8 @@ fn is_same_step(a: &Span, b: &Span) -> bool {
     (a.sample, a.phase, a.step) == (b.sample, b.phase, b.step)
 }
 
-/// Operators and calls of an imported trace, for the timeline and the explanation of gaps. They are no named ranges: no
-/// table, step or share counts them, and trace files do not store them.
+/// Operators and calls of an imported trace, for the timeline and the explanation of gaps. Unlike named ranges, they count
+/// in no table, step or share, and trace files do not store them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostWork {
     /// Operators and calls in the order of [`Trace::ranges`](Trace::ranges). [`Range::name`] is
@@ -427,7 +427,7 @@ pub struct HostWork {
 }
 
 impl HostWork {
-    /// Maximum number of events in a trace, the first in time; those of several files share it equally.
+    /// Maximum number of events kept in a trace, the earliest ones; divided equally among its files.
     pub const MOST: usize = 200_000;
 
     /// Least [`Range::name`] of an operator or call; names of ranges are below it.

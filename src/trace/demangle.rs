@@ -1,7 +1,7 @@
-//! Kernel names without C++'s mangling.
+//! Demangling of C++ kernel names.
 
-/// Floating-point type that the demangler cannot read, and one that it can, which stands in for it. A kernel that uses the
-/// stand-in itself is misnamed.
+/// Floating-point type that the demangler cannot read, with a stand-in type that it can. Kernels that use the stand-in type
+/// itself get a wrong name.
 struct UnreadableFloat {
     mangled: &'static str,
     name: &'static str,

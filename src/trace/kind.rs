@@ -1,4 +1,4 @@
-//! Kinds of traced operations. Files, JSON and rule files have their text, which is parsed once.
+//! Kinds of traced operations. Files, JSON and rule files store the kind as text, which is parsed once.
 
 use std::fmt;
 
@@ -9,8 +9,7 @@ macro_rules! operation_kinds {
         plan { $($planned:ident = $planned_text:literal,)* }
         traces { $($(#[doc = $about:literal])* $traced:ident = $text:literal,)* }
     ) => {
-        /// Kind of a traced operation: that of a plan ([`plan::Kind`], without its parameters), that of an importer, or one
-        /// that a rule assigns.
+        /// Kind of a traced operation, from a plan ([`plan::Kind`] without its parameters), an importer or a rule.
         #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[serde(from = "String", into = "String")]
         pub enum OperationKind {
@@ -93,7 +92,7 @@ operation_kinds! {
         Kernel = "kernel",
         Memcpy = "memcpy",
         Memset = "memset",
-        /// Neither computation, communication nor memory: keeps the device busy, and counts for nothing else.
+        /// Neither computation, communication nor memory: only counts as busy time of the device.
         Other = "other",
         /// Several operations of a plan, recorded or predicted as one.
         Module = "module",

@@ -136,7 +136,7 @@ pub fn operations<'a>(
     table
 }
 
-/// Process group of an operation that communicates ([`stage_groups`]); `None` without pipeline stages.
+/// Process group of a communication operation ([`stage_groups`]); `None` without pipeline stages.
 fn stage_collective(operation: &Operation, stage: usize, stages: usize) -> Option<CollectiveInfo> {
     let group = match &operation.kind {
         plan::Kind::Send => stages,

@@ -113,8 +113,8 @@ pub(super) fn known(
 /// Change of the latency of a trace's all-reduces.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum LatencyChange {
-    /// `times` scales the measured latency by all changes but the link's latency; then `latency_us`, the change of the
-    /// link's latency, is added, which keeps at least the share `least`.
+    /// Scales the measured latency by `times` (all changes but the link's latency), then adds `latency_us`, the change of
+    /// the link's latency. The result is at least the share `least` of the scaled latency.
     Measured { times: f64, latency_us: f64, least: f64 },
     /// Fixed latency (ns).
     Takes(i64),
@@ -124,8 +124,8 @@ impl LatencyChange {
     pub const NONE: Self = Self::Measured { times: 1.0, latency_us: 0.0, least: 1.0 };
 
     /// Change between three costs of a message: of the trace, with all changes but the link's latency, and with all
-    /// changes; a fixed latency if the first is zero. The ratio comes first: it is one of the traced latency, to which
-    /// the new link latency would add a part that no other change scales.
+    /// changes; a fixed latency if the first is zero. The ratio is applied before the link's latency is added, because the
+    /// other changes scale the traced latency only.
     ///
     /// Assumes, without a measurement, that the link's latency is the same in messages above
     /// [`LinkPoint::LATENCY_BYTES`] as at that size. A profile scales the whole time beyond bytes / bandwidth with the
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!([15, 60].map(|us| ns(16.0, 50.0, us)), [21_000, 66_000]);
         // half the bandwidth: 50 instead of 30 us
         assert_eq!(ns(10.0, 25.0, 60), 100_000);
-        // with another latency too, the difference alone is added: the ratio of the bandwidths stays the same
+        // a new link latency only adds its difference: the ratio of the bandwidths stays the same
         assert_eq!([4.0, 110.0].map(|alpha_us| ns(alpha_us, 25.0, 60)), [94_000, 200_000]);
         assert_eq!(ns(10.0, 50.0, 61), LatencyChange::NONE.latency_ns(61_000));
     }

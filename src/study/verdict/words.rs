@@ -100,7 +100,7 @@ fn part_of(us: f64, all_us: f64) -> String {
     format!("{part} of {all} ({})", percent(share))
 }
 
-/// Kernel that takes most of a part of the time, with its share of the whole time: `most in flash_fwd_kernel (45 %)`.
+/// Kernel with at least half of a part of the time, and its share of the whole time: `most in flash_fwd_kernel (45 %)`.
 fn most_of(part: &TimePart) -> Option<String> {
     let name = part.longest.as_ref().filter(|_| 2.0 * part.longest_share >= part.share)?;
     let name = fitting_name(&function_name(name), NAME);
@@ -309,8 +309,8 @@ impl Verdict {
         })
     }
 
-    /// Sentence on the operator or call in which the host was during the longest gap, with a blank before it, unless that
-    /// gap has a sentence of its own.
+    /// Sentence on the operator or call that the host ran during the longest gap, with a leading space. `None` if another
+    /// sentence already covers that gap.
     fn longest_wait(&self) -> Option<String> {
         let gap = self.leading_gap().filter(|_| self.longest_gap.is_none())?;
         let work = gap.host_work()?;
@@ -462,7 +462,7 @@ impl Verdict {
         let hidden = self.overlap_pct.map_or(String::new(), |pct| {
             format!("; {} of all communication is hidden", percent(pct / 100.0))
         });
-        // where the time goes, then the larger loss
+        // largest part of the time first, then the larger loss
         sentences.extend(match self.exposed_share < LITTLE {
             true => self.dominated(),
             false => self.work(),

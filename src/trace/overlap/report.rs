@@ -452,17 +452,19 @@ impl Tally {
             .into_par_iter()
             .fold(empty, |mut cells, portion| {
                 let (compute, mut near) = (&lanes[portion[0].rank].compute, 0);
-                // pieces of a span follow each other
-                let mut counted: Option<*const Span> = None;
+                // pieces of a span follow each other: sum its time
+                let mut last: Option<(*const Span, i64)> = None;
                 runs.each(portion, |span, interval| {
                     let Some(cell) = cells.get_mut(number(span)) else { return };
                     let cell = &mut cell[span.lane as usize];
                     let duration = interval.1.saturating_sub(interval.0);
                     cell.total_ns = cell.total_ns.saturating_add(duration);
                     cell.count += u64::from(starts(span, interval));
-                    cell.executions +=
-                        u64::from(counted.replace(span) != Some(std::ptr::from_ref(span)));
-                    cell.longest_ns = cell.longest_ns.max(duration);
+                    let before = last.filter(|(of, _)| *of == std::ptr::from_ref(span));
+                    let time = before.map_or(0, |(_, time)| time).saturating_add(duration);
+                    last = Some((std::ptr::from_ref(span), time));
+                    cell.executions += u64::from(before.is_none());
+                    cell.longest_ns = cell.longest_ns.max(time);
                     if span.lane == Lane::Comm {
                         let hidden = compute.near(interval, &mut near);
                         cell.hidden_ns += hidden;

@@ -80,7 +80,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     let mut merged = Merged::default();
     let most_host_events = HostWork::MOST / files.len();
     for (at, file) in files.iter_mut().enumerate() {
-        // the calls of an export stand for launches, not for what the host did
+        // exports of ladderscope write calls only to mark launches: they are not recorded host work
         if file.metadata.provenance.is_some() {
             file.table.host = HostEvents::default();
         }
@@ -236,7 +236,7 @@ impl Merged {
         }
     }
 
-    /// Takes the operators and calls of a file; `texts` are its names.
+    /// Adds the operators and calls of a file; `texts` are the file's names.
     fn add_host_work(
         &mut self,
         work: &[Range],
@@ -382,7 +382,7 @@ fn clock(files: &[ReadFile], shifts: &[i64]) -> String {
     "the profiler's, one per file, assumed to agree".into()
 }
 
-/// Order of ranges in which those around others come first.
+/// Sort key of ranges that puts enclosing ranges before nested ones.
 fn nesting_order(range: &Range) -> (u32, u16, i64, Reverse<i64>, u32) {
     (range.rank, range.thread, range.start_ns, Reverse(range.end_ns), range.name)
 }

@@ -6,14 +6,14 @@ use crate::{HostWork, Range};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct HostEvents {
-    /// Kept events; `thread` and `name` are those of the file's table.
+    /// Kept events; `thread` and `name` are numbers of the file's table.
     pub(super) kept: Vec<Range>,
     /// Number of later events that were not kept.
     pub(super) left_out: u64,
 }
 
 impl HostEvents {
-    /// Takes the first operators and launch calls of a file.
+    /// Keeps the earliest operators and launch calls of a file, up to [`HostWork::MOST`].
     pub(super) fn new(operators: &[Range], launches: &[LaunchCall]) -> Self {
         let of_call = |call: &LaunchCall| Range {
             rank: 0,
@@ -31,7 +31,7 @@ impl HostEvents {
         Self { kept, left_out }
     }
 
-    /// Keeps the first events only.
+    /// Keeps only the earliest events, `most` of them at the maximum.
     pub(super) fn keep_first(&mut self, most: usize) {
         let (end, count) = (start_after(self.kept.iter().copied(), most), self.kept.len());
         self.kept.retain(|event| is_before(event, end));
@@ -39,7 +39,7 @@ impl HostEvents {
     }
 }
 
-/// Start of the first event behind the first `most`; `None` if there are not more.
+/// Start of the earliest event after the first `most`; `None` if there are no more events.
 fn start_after(events: impl Iterator<Item = Range>, most: usize) -> Option<i64> {
     let mut starts: Vec<i64> = events.map(|event| event.start_ns).collect();
     (starts.len() > most).then(|| *starts.select_nth_unstable(most).1)

@@ -59,8 +59,8 @@ pub fn header(buf: &mut Buffer, area: Rect, view: &TimelineView, loading: Option
 }
 
 /// Headline, hidden share and window for a line of this width: drops the window, then details of the share, then
-/// abbreviates the headline and drops kernel names and its later parts. The exposed share outlasts the hidden one. The
-/// headline begins with its scope beside the share of a step, which the first two shares name.
+/// abbreviates the headline and drops kernel names and its later parts. Keeps the exposed share longer than the hidden
+/// one. Prefixes the headline with its scope if the share names a step, as the first two shares do.
 fn fitting_header(
     (scope, headline): (&str, &str),
     shares: &[String; 3],
@@ -68,7 +68,7 @@ fn fitting_header(
     room: usize,
 ) -> [String; 3] {
     let parts: Vec<&str> = headline.split(", ").filter(|part| !part.is_empty()).collect();
-    // a kernel's name goes before any share of the time
+    // drop the kernel's name before any share of the time
     let shares_only: Vec<&str> =
         parts.iter().copied().filter(|part| !part.starts_with("most in ")).collect();
     let least = shares_only.len().min(1);
@@ -127,8 +127,8 @@ fn first_fitting_line(lines: Vec<[String; 3]>, gap: &str, room: usize) -> [Strin
     lines.swap_remove(fits.unwrap_or(lines.len() - 1))
 }
 
-/// Steps that the verdict covers, if the header also has the share of one step: `decode: `. Empty if the headline names
-/// them itself.
+/// Prefix naming the steps that the verdict covers, if the header also shows the share of one step: `decode: `. Empty if
+/// the headline already names its steps.
 fn scope(view: &TimelineView) -> &'static str {
     let pane = view.pane();
     let names_itself = pane

@@ -319,7 +319,7 @@ fn pasted(view: &mut TimelineView, text: &str, cx: &mut Context) -> bool {
     typing
 }
 
-/// Closes what was opened last. A table first drops its filter; a legend leaves the list that it covers.
+/// Closes the level opened last. A table first clears its filter; closing the legend shows the list below it again.
 fn close(view: &mut TimelineView, cx: &mut Context) {
     let Some(level) = view.levels.last().copied() else { return };
     match level {

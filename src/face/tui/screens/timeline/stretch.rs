@@ -20,8 +20,8 @@ pub fn content(view: &TimelineView) -> Vec<String> {
     }
 }
 
-/// Work around a selection in which the cursor's rank is idle, the launch of the work behind it, and what the host did;
-/// empty for other selections.
+/// Explanation of a selected gap of the cursor's rank: the work before and after it, the launch of the work after it, and
+/// the host's range during it. Empty if the rank is not idle in the selection.
 pub fn gap(view: &TimelineView) -> Vec<String> {
     let (pane, index) = (view.pane(), &view.pane().index);
     let Some((selected, line)) = view.selected.zip(pane.current()) else { return Vec::new() };
@@ -30,16 +30,24 @@ pub fn gap(view: &TimelineView) -> Vec<String> {
     let [before, after] = [before, after].map(|at| &index.trace.spans[at]);
     let name = |span| brief(index.name(span), SHORT_NAME);
     let mut lines = vec![format!("idle between {} and {}", name(before), name(after))];
-    // ready times of own traces are those of the operands
+    // in ladderscope's own traces, ready times refer to operands, not launches
     if index.trace.meta.import.is_some() && after.is_launch_known() {
         let launched = after.ready_ns;
         lines.push(match launched > gap.from {
-            true => format!(
-                "{} was launched {} into the gap, {} before it started: the GPU waited for the host",
-                name(after),
-                ns(launched.saturating_sub(gap.from)),
-                ns(after.start_ns.saturating_sub(launched))
-            ),
+            true => {
+                let delay = launched.saturating_sub(gap.from);
+                let queued = after.start_ns.saturating_sub(launched);
+                let cause = match delay >= queued {
+                    true => "the GPU waited for the host",
+                    false => "the launch was not the main delay",
+                };
+                let name = name(after);
+                format!(
+                    "{name} was launched {} into the gap, {} before it started: {cause}",
+                    ns(delay),
+                    ns(queued)
+                )
+            }
             false => format!(
                 "{} was launched {} before the gap: the host was in time",
                 name(after),
@@ -88,7 +96,7 @@ fn one(pane: &Pane, measured: &MeasuredInterval) -> Vec<String> {
     };
     let [communication, rest, count] = numbers(pane, measured, latency);
     let modules = match list(&measured.modules) {
-        modules if modules.is_empty() => "modules: not known of these operations".into(),
+        modules if modules.is_empty() => "modules: unknown for these operations".into(),
         modules => format!("modules: {modules}"),
     };
     vec![communication, rest, count, format!("kinds: {}", list(&measured.kinds)), modules]

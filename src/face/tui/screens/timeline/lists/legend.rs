@@ -12,8 +12,8 @@ use trace::{OperationInfo, OperationKind};
 /// Mark of a legend, its role, and its words.
 type Entry = (&'static str, Role, &'static str);
 
-/// Short legend for a frame of this width, for the classes that the open traces have, and what follows it: `more`, the way
-/// to the other marks, if a narrow frame leaves out classes of compute, whose operations the lanes name.
+/// Short legend of the classes in the open traces, for a frame of this width. A narrow frame drops the first classes
+/// (compute, whose operations the lanes name) and ends with `more`, the key to the full legend; otherwise the text is empty.
 pub fn short_legend<'a>(view: &TimelineView, width: u16, more: &'a str) -> (Vec<Entry>, &'a str) {
     let has = |is_wanted: fn(&OperationInfo) -> bool| {
         view.panes.iter().flat_map(|pane| &pane.index.trace.operations).any(is_wanted)
@@ -56,7 +56,7 @@ pub fn short_legend<'a>(view: &TimelineView, width: u16, more: &'a str) -> (Vec<
         return (entries, "");
     }
     while needed(&entries) + more.width() > room && !entries.is_empty() {
-        // marks without words share those of the next mark, and go with it
+        // marks without words share the words of the next mark, so drop them together
         while entries.remove(0).2.is_empty() {}
     }
     (entries, more)

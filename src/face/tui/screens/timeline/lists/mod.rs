@@ -110,8 +110,8 @@ fn share_of(us: f64, time_us: f64) -> String {
 /// Longest over mean time from which a row names the step of its longest execution, often the first call.
 const OUTLIER: f64 = 4.0;
 
-/// Step of a span (an index) whose time is far over the mean of its row (both us): `step 0`. `None` for other spans, and in
-/// a trace of one step.
+/// Label of the step of an outlier, a span (an index) that takes over [`OUTLIER`] times the mean of its row (both us):
+/// `step 0`. `None` for other spans, and in a trace of one step.
 fn outlier_step(index: &TraceIndex, span: usize, us: f64, mean_us: f64) -> Option<String> {
     let key = index.trace.spans.get(span).map(StepKey::from_span)?;
     let is_named = key.step != NO_STEP && index.steps.len() > 1;

@@ -138,8 +138,7 @@ fn operation_table(
     });
 }
 
-/// Remark on a row (an index) whose longest execution is far over the mean: `, max in step 0`. A table of one step needs
-/// none.
+/// Remark on a row (an index) whose longest execution is an outlier: `, max in step 0`. `None` in a table of one step.
 fn outlier(counted: &ScopedTable<OperationTable>, at: usize, index: &TraceIndex) -> Option<String> {
     let (row, span) = (counted.table.rows.get(at)?, *counted.table.longest.get(at)?);
     let is_step = matches!(counted.part, ResolvedScope::Step(_));
@@ -147,8 +146,8 @@ fn outlier(counted: &ScopedTable<OperationTable>, at: usize, index: &TraceIndex)
     Some(format!(", max in {step}"))
 }
 
-/// Shortened names of the rows with these indices, in this many columns; those of other rows are empty. Where two are equal,
-/// the end of each begins where the full names differ.
+/// Names of the rows with these indices, shortened to this many columns; empty strings for the other rows. If two shortened
+/// names are equal, each ends with the part from which the full names differ.
 pub fn distinct_names(rows: &[NameRow], suffixes: &[String], of: Vec<usize>, width: u16) -> Vec<String> {
     let mut shown = vec![String::new(); rows.len()];
     for &at in &of {

@@ -171,19 +171,19 @@ fn is_longer(shown: &Stretches, row: usize, than: usize) -> bool {
 /// Most columns that a name asks for.
 const LONGEST_NAME: usize = 200;
 
-/// Index that gives calls their places, in a table wide enough for them beside the names.
+/// The index, for looking up the places of calls, if the table is wide enough to show them.
 fn with_places(index: &TraceIndex, width: u16) -> Option<&TraceIndex> {
     (width >= 70).then_some(index)
 }
 
-/// Longest exposed time of a call of a row, where Enter goes, with its place if an index is given.
+/// Longest exposed time of a call of a row (the target of Enter), with its place if an index is given.
 fn longest(family: &StretchFamily, place_of: Option<&TraceIndex>) -> String {
     let Some(stretch) = family.longest.first() else { return String::new() };
     place_of.map_or_else(|| time_of(stretch.1), |index| stretch_place(index, *stretch))
 }
 
-/// Longest exposed time of a call of a row with its place, and how often it is the mean if that is far from it, as far as a
-/// table of this width has room.
+/// Longest exposed time of a call of a row. Wide tables add the place of the call, and its ratio to the mean if it is an
+/// outlier.
 fn longest_over_mean(
     shown: &Stretches,
     family: &StretchFamily,

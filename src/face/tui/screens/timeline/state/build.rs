@@ -266,8 +266,8 @@ fn label(sub: usize, streams: &[TraceStream]) -> String {
     }
 }
 
-/// Rows of named ranges, and below those of a thread its operators and calls. No window shows the latter outside of the
-/// bounds, which are those of spans and ranges.
+/// Rows of named ranges; below the ranges of a thread, rows of its operators and calls. Skips operators and calls outside
+/// of `from..to`, the bounds of the spans and ranges, because no window shows them.
 fn range_rows(trace: &Trace, (from, to): (i64, i64)) -> Vec<ThreadRanges> {
     let (ranges, host) = (&trace.ranges[..], &trace.meta.host.events[..]);
     let mut rows: BTreeMap<(u32, u16, bool, u16), Vec<u32>> = BTreeMap::new();

@@ -73,7 +73,7 @@ pub struct TraceIndex {
     /// Ranks in ascending order.
     pub ranks: Vec<RankRows>,
     pub rows: Vec<SpanRow>,
-    /// Named ranges by rank, thread and depth; below those of a thread its operators and calls.
+    /// Named ranges by rank, thread and depth; operators and calls of a thread follow its ranges.
     pub range_rows: Vec<ThreadRanges>,
     pub steps: Vec<StepRange>,
     /// Steps of a serving engine with prefill and decode in one batch; their phase is prefill.
@@ -491,7 +491,7 @@ impl TraceIndex {
     }
 
     /// Span indices of the last work of a rank (by rank index) before an interval and of its first work after it; `None` if
-    /// the rank works in the interval, or on one side of it never.
+    /// the rank works in the interval, or has no work on one side of it.
     pub fn around_gap(&self, rank: usize, gap: TimeWindow) -> Option<(usize, usize)> {
         let rows = self.rows.get(self.ranks.get(rank)?.rows.clone())?.iter();
         let near = rows.flat_map(|row| {
@@ -511,13 +511,14 @@ impl TraceIndex {
     /// Innermost range of a rank's thread that fills at least half of an interval, and how much of it (ns).
     pub fn range_during(&self, rank: usize, thread: u16, gap: TimeWindow) -> Option<(&Range, i64)> {
         let rows = self.ranks.get(rank)?.ranges.clone();
-        let deepest_first = rows.rev().filter(|row| self.range_rows[*row].thread == thread);
+        let is_of_thread = |row: &usize| self.range_rows[*row].thread == thread;
         let fills = |row: usize| {
             let range = self.range(row, self.nearest(TraceLine::Ranges(row), gap.middle()))?;
             let common = range.end_ns.min(gap.to).saturating_sub(range.start_ns.max(gap.from));
             (!range.on_device && common >= gap.width() / 2).then_some((range, common))
         };
-        { deepest_first }.find_map(fills)
+        // deepest first
+        rows.rev().filter(is_of_thread).find_map(fills)
     }
 
     pub fn find(&self, span: usize) -> Option<(TraceLine, usize)> {

@@ -1,4 +1,4 @@
-//! What Escape closes, one level at a time, the last opened first.
+//! Levels that Escape closes, one at a time, the last opened first.
 
 use super::view::TimelineView;
 use crate::face::tui::prelude::*;

@@ -112,8 +112,8 @@ fn touched(index: &TraceIndex, window: TimeWindow) -> Option<Trace> {
     touched_spans(index, window).map(|spans| with_spans(index, &spans))
 }
 
-/// Indices of the spans near a window, plus one per rank so that no rank is missing. `None` if that would
-/// be most of the trace, which is then used as it stands.
+/// Indices of the spans near a window, plus one per rank so that no rank is missing. `None` if they would be over half of
+/// the trace; callers then use the whole trace.
 fn touched_spans(index: &TraceIndex, window: TimeWindow) -> Option<Vec<u32>> {
     let places = index.rows.iter().map(|row| row.places(index.spans(), window.from, window.to));
     let places: Vec<std::ops::Range<usize>> = places.collect();

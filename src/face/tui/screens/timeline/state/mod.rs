@@ -2,7 +2,7 @@
 //!
 //! An `index` of a trace, made by `build`, consists of `row`s; a `pane` shows one index, a `view` one or two panes. The
 //! methods of a view are in `view` (window and cursor), `search`, `go` (targets, dependencies, critical paths), `select`
-//! (selection, marks), `align` (two traces) and `levels` (what Escape closes). A `panel` is a list below the lanes.
+//! (selection, marks), `align` (two traces) and `levels` (closed by Escape). A `panel` is a list below the lanes.
 
 pub mod align;
 mod build;
