@@ -313,23 +313,30 @@ fn the_headline_compares_the_same_cells_as_compare() {
     assert!(compared.contains(claim), "{claim}: {compared}");
 }
 
+/// Runs of a round of a measured sweep.
+fn measured_round(round: u32) -> Vec<Record> {
+    let mut records = records();
+    records.retain(|record| record.spec.backend == Backend::Cpu);
+    for record in &mut records {
+        record.round = round;
+        record.run.push_str(&format!("-{round}"));
+        record.created = format!("2026-01-02T03:0{round}:05Z");
+    }
+    records
+}
+
 /// The result card warns of the same rounds.
 #[test]
 fn the_headline_of_cells_whose_rounds_vary_says_that_they_are_noisy() {
-    let of_round = |round: u32| {
-        let mut records = records();
-        records.retain(|record| record.spec.backend == Backend::Cpu);
-        for record in &mut records {
-            record.round = round;
-            record.run.push_str(&format!("-{round}"));
-            for sample in Arc::make_mut(&mut record.samples) {
-                sample.decode_ms *= 1.0 + f64::from(round);
-            }
+    let slower = |round: u32| {
+        let mut records = measured_round(round);
+        for sample in records.iter_mut().flat_map(|record| Arc::make_mut(&mut record.samples)) {
+            sample.decode_ms *= 1.0 + f64::from(round);
         }
         records
     };
     let mut driver = Driver::empty(200, 60);
-    let all = [of_round(0), of_round(1)].concat();
+    let all = [slower(0), slower(1)].concat();
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
     driver.answer(effects);
     driver.taps("5");
@@ -339,17 +346,7 @@ fn the_headline_of_cells_whose_rounds_vary_says_that_they_are_noisy() {
 /// Round 0 of a ladder cell was cancelled, and resumed after round 1.
 #[test]
 fn a_point_that_was_measured_apart_is_marked_and_the_header_says_what_to_do() {
-    let of_round = |round: u32| {
-        let mut records = records();
-        records.retain(|record| record.spec.backend == Backend::Cpu);
-        for record in &mut records {
-            record.round = round;
-            record.run.push_str(&format!("-{round}"));
-            record.created = format!("2026-01-02T03:0{round}:05Z");
-        }
-        records
-    };
-    let mut all = [of_round(0), of_round(1)].concat();
+    let mut all = [measured_round(0), measured_round(1)].concat();
     let opened = |records: Vec<Record>| {
         let mut driver = Driver::empty(120, 40);
         let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
