@@ -221,7 +221,7 @@ pub enum News {
 pub struct ScreenStatus {
     /// Hints of an input line that currently takes all keys.
     pub hints: Option<Hints>,
-    /// What Escape closes on the screen, the first hint of the footer.
+    /// Hint of Escape, the first one of the footer: the level that it closes.
     pub closes: Option<HintWords>,
     /// Text at the right end of the tab row, on every screen.
     pub badge: Option<String>,

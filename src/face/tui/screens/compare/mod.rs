@@ -137,7 +137,7 @@ impl Acts for Compare {
                 cx.inform(format!("a map has nothing to fold: {key} switches to the tables"));
             }
             Act::Fold if self.shows_pivot() => match self.pivot_width_beside_details(cx.body()) {
-                Some(_) => cx.inform("the details are beside the summary and take no rows from it"),
+                Some(_) => cx.inform("the details are shown next to the summary and need no folding"),
                 None => self.is_folded = !self.is_folded,
             },
             Act::Fold => {
@@ -364,7 +364,7 @@ const DETAIL: u16 = 10;
 /// Height of folded pair details: the result in its frame.
 const FOLDED: u16 = 3;
 
-/// Height of the pair details beside the pivot, where their sentences wrap.
+/// Rows for the pair's details next to the pivot, where sentences wrap.
 const MOST_DETAIL: u16 = DETAIL + 5;
 
 /// Least window height for a row that explains the marks of the pivot.
@@ -385,7 +385,7 @@ const BESIDE_ROWS: usize = 5;
 /// Frame and header of the values at a setting.
 const HEAD_OF_SETTING: usize = 3;
 
-/// Least width of the pair details beside the pivot.
+/// Minimum width of the pair's details next to the pivot.
 const LEAST_BESIDE: u16 = 100;
 
 /// Room right of the pivot for the numbers of hidden rows.

@@ -44,7 +44,7 @@ impl Live {
         self.is_running() && is_cancelled && self.is_ahead(self.list.selected)
     }
 
-    /// How a cancelled cell runs later, and what that costs.
+    /// Message on running a cancelled cell later, and its cost.
     fn later(&self, cell: &LiveCell, cx: &Context) -> String {
         let resume = cx.key::<Self>(Act::RetryFailed);
         let has_drift = self.rounds > 1 && !cell.spec.backend.is_simulated();

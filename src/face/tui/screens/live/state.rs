@@ -694,7 +694,7 @@ impl LiveCell {
         if self.state == CellState::Running { self.round + 1 } else { self.round.max(last) + 1 }
     }
 
-    /// Those of this many rounds that have neither a finished nor a failed run; an interrupted one is left to run.
+    /// Rounds, of `rounds`, without a finished or failed run; an interrupted round still has to run.
     pub fn left_rounds(&self, rounds: u32) -> impl Iterator<Item = u32> {
         let is_interrupted = move |round: &u32| self.bad.get(round) == Some(&Status::Interrupted);
         (0..rounds).filter(move |round| !self.settled.contains(round) || is_interrupted(round))

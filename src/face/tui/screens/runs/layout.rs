@@ -23,7 +23,7 @@ pub struct RunAreas {
 pub struct RunsLayout {
     pub areas: RunAreas,
     pub columns: Vec<RunColumn>,
-    /// How each of `columns` is drawn.
+    /// Layout of each of `columns`.
     pub specs: Vec<TableColumn>,
     /// Visible columns.
     pub shown: TableLayout,

@@ -394,7 +394,7 @@ fn folded_details_leave_the_pivot_their_rows_at_the_next_start_too() {
     let mut wide = on(grid().to_vec(), (200, 40));
     wide.hides("(e folds)");
     wide.taps("e");
-    wide.shows("the details are beside the summary");
+    wide.shows("the details are shown next to the summary");
 }
 
 #[test]
