@@ -69,8 +69,7 @@ pub fn ask(pareto: &Pareto, cx: &mut Context) {
 /// True if no point is beyond a limit.
 fn keeps_all(pareto: &Pareto, limit: f64) -> bool {
     let x = pareto.axes.x;
-    let is_within = |value: f64| if x.is_more_better() { value >= limit } else { value <= limit };
-    pareto.visible().all(|point| x.value(point).is_none_or(is_within))
+    pareto.visible().all(|point| x.value(point).is_none_or(|value| x.keeps(value, limit)))
 }
 
 /// Direction of a limit of an axis, in words.
