@@ -601,7 +601,7 @@ fn idle_gain(pair: &Comparison) -> Option<[f64; 2]> {
     let (from, to) = (&pair.baseline_side, &pair.side);
     let [all, idle] = [from.decode_ms - to.decode_ms, from.idle_ms? - to.idle_ms?];
     let is_gain = !pair.is_simulated() && pair.verdict == PairVerdict::Faster;
-    (is_gain && 2.0 * idle > all).then_some([idle, all])
+    (is_gain && all > 0.0 && 2.0 * idle > all).then_some([idle, all])
 }
 
 /// Drops the slowest choices of a setting, until `most` pairs are left.
