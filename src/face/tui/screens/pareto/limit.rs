@@ -94,7 +94,7 @@ fn parse_on(typed: &str, shown: XAxis, unit: (&str, f64)) -> Result<(XAxis, Opti
     let other_way = if x.is_more_better() { ['<', '≤'] } else { ['>', '≥'] };
     if typed.contains(other_way) {
         let (words, direction) = (x.measure().words, direction(x));
-        return Err(format!("'{typed}' is not a limit: those of {words} are '{direction}'"));
+        return Err(format!("'{typed}' is not a limit: {words} limits are '{direction}'"));
     }
     let rest: Vec<&str> = typed_words.into_iter().filter(|word| axis_of(word).is_none()).collect();
     let unit = if x == shown { unit } else { x.unit_for(0.0) };
