@@ -475,7 +475,7 @@ impl<'a> ComparisonQuestion<'a> {
         let leaders: Vec<(bool, Vec<&Comparison>)> = leaders.collect();
         let (settings, left_out) = self.table_settings();
         let in_rows = settings.iter().flat_map(|(setting, pairs)| {
-            // a pair may have rounds of its own
+            // pairs may differ in rounds: show the baseline with the most
             let widest = pairs.iter().copied().max_by_key(|pair| pair.baseline_side.rounds);
             let baseline = widest.map(|pair| (setting, pair));
             let is_limit_apart =
