@@ -170,7 +170,7 @@ pub fn nearest<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>) -> Opt
     by_distance(given, valid).into_iter().next()
 }
 
-/// All names that [`nearest`] may return, the closest first.
+/// All valid names within the typo distance of [`nearest`], the closest first.
 pub fn by_distance<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut close: Vec<(usize, &str)> = valid
         .into_iter()

@@ -123,14 +123,15 @@ pub fn resample<const SIDES: usize>(
     })
 }
 
-/// Medians over the drawn rounds of `statistic`, a function of the sides' medians in one round, for [`RESAMPLES`] resamples:
-/// what slows a whole round down does not count. `None` in the cases of [`resample_pools`].
+/// Resamples like [`resample_pools`], but computes `statistic` per drawn round, from the sides' medians in that round, and
+/// returns the median over rounds of each resample. A slowdown of a whole round cancels out of a ratio. `None` as for
+/// [`resample_pools`].
 pub fn resample_rounds<const SIDES: usize>(
     sides: [&[Vec<f64>]; SIDES],
     statistic: impl Fn([f64; SIDES]) -> f64,
 ) -> Option<Vec<f64>> {
     let all = sides.map(<[Vec<f64>]>::concat);
-    // of the round of each sample
+    // number of samples in the round of each sample
     let lengths = sides.map(|side| -> Vec<usize> {
         side.iter().flat_map(|round| std::iter::repeat_n(round.len(), round.len())).collect()
     });

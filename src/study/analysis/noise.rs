@@ -74,7 +74,7 @@ pub fn slow_limits(report: &ComparisonReport) -> impl Iterator<Item = &Compariso
         pair.speedup < FAR_BELOW || pair.speedup_ci95.is_none_or(|[_, most]| most < 1.0)
     };
     let slower = report.pairs.iter().filter(plain).filter(|pair| pair.speedup < 1.0 - NOISE);
-    // rounds measured apart say nothing of the pair
+    // rounds measured apart cannot rank the pair
     slower.filter(surely).filter(|pair| pair.rounds_apart == 0)
 }
 

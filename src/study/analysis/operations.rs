@@ -155,7 +155,7 @@ struct OperationSums {
     count: u64,
     total: i64,
     exposed: i64,
-    /// Sum over the executions whose last arrival is known; `None` if there is none.
+    /// Peer wait (ns), summed over executions with a known last arrival; `None` without any.
     peer_wait: Option<i64>,
     first: usize,
 }

@@ -55,7 +55,7 @@ const PROVENANCE: RunListColumn = column("provenance", "provenance", 0);
 const TAGS: RunListColumn = column("tags", "tags", 0);
 const NOTE: RunListColumn = column("note", "note", 8);
 
-/// Takes the place of TPOT in the table of prefills alone.
+/// Replaces TPOT in a table of prefill-only runs.
 pub const TTFT: RunListColumn = column("prefill_ms", "TTFT ms", 0);
 
 /// Columns of the table. Tags, notes and reasons appear if there are any.
@@ -121,7 +121,7 @@ pub fn options_in_both_lists() -> Vec<&'static str> {
     names.filter(|name| screen_column(name).is_some() && option(name).is_some()).collect()
 }
 
-/// Names of the columns of the table that narrow terminals drop first, the most important first.
+/// Ranked columns of the table, which narrow terminals drop from the end of this list.
 pub fn drop_order() -> Vec<&'static str> {
     let mut ranked = TABLE_COLUMNS.to_vec();
     ranked.retain(|column| column.drop_rank > 0);

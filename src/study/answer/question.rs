@@ -475,7 +475,7 @@ impl<'a> ComparisonQuestion<'a> {
         let leaders: Vec<(bool, Vec<&Comparison>)> = leaders.collect();
         let (settings, left_out) = self.table_settings();
         let in_rows = settings.iter().flat_map(|(setting, pairs)| {
-            // a pair may have rounds of its own
+            // pairs may differ in rounds: show the baseline with the most
             let widest = pairs.iter().copied().max_by_key(|pair| pair.baseline_side.rounds);
             let baseline = widest.map(|pair| (setting, pair));
             let is_limit_apart =
@@ -601,7 +601,7 @@ fn idle_gain(pair: &Comparison) -> Option<[f64; 2]> {
     let (from, to) = (&pair.baseline_side, &pair.side);
     let [all, idle] = [from.decode_ms - to.decode_ms, from.idle_ms? - to.idle_ms?];
     let is_gain = !pair.is_simulated() && pair.verdict == PairVerdict::Faster;
-    (is_gain && 2.0 * idle > all).then_some([idle, all])
+    (is_gain && all > 0.0 && 2.0 * idle > all).then_some([idle, all])
 }
 
 /// Drops the slowest choices of a setting, until `most` pairs are left.

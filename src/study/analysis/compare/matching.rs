@@ -448,8 +448,8 @@ impl ComparedRounds {
     }
 }
 
-/// True if one of the cells, whose runs these are, ran another round of an experiment between the first and the last run of
-/// this round, as after a resume.
+/// True if another round ran between the first and the last run of this round, as after a resume. Takes the runs of all
+/// compared cells and ignores those outside experiments.
 fn is_apart(runs: &[&Record], round: u32) -> bool {
     let runs = || runs.iter().filter(|run| run.experiment.is_some());
     let of_round = || runs().filter(|run| run.round == round).map(|run| run.created.as_str());

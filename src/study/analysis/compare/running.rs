@@ -1,4 +1,4 @@
-//! Ratio of two cells of a running sweep, cheap enough for every frame: no interval, and only of rounds that both have.
+//! Ratio of two cells of a running sweep, without an interval, from the rounds that both cells have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct RatioSoFar {
 }
 
 /// Ratio of a cell's successful runs, by round, to those of its baseline, from the rounds that a [`super::Comparison`]
-/// takes: other rounds would add the drift of the machine. `None` without a shared round.
+/// uses: other rounds would add machine drift. `None` without a shared round.
 pub fn ratio_so_far(
     baseline: &BTreeMap<u32, Arc<Record>>,
     cell: &BTreeMap<u32, Arc<Record>>,
@@ -28,7 +28,7 @@ pub fn ratio_so_far(
     let rate = |side: &BTreeMap<u32, Arc<Record>>, round: &u32| {
         let run = side.get(round)?;
         let samples: Vec<f64> = run.samples.iter().map(completion_ms).collect();
-        // records in short have no samples
+        // shortened records have no samples
         let ms = median(&samples).or_else(|| Some(run.metrics.as_ref()?.completion_ms))?;
         Some(tokens_per_s(&run.spec, ms)).filter(|rate| *rate > 0.0)
     };

@@ -164,8 +164,7 @@ impl Term {
     }
 }
 
-/// Column of times with the name of this column of shares, for a value with a unit of time: `exposed>5ms` tests
-/// `exposed_ms`.
+/// Time column that belongs to a percent column, if the value has a unit of time: `exposed>5ms` tests `exposed_ms`.
 fn time_of_share(table: &RunTable, name: &str, column: usize, value: &str) -> Option<usize> {
     let unit_of = |at: usize| table.columns().get(at).map(|column| column.field.unit);
     let is_time = |value: &str| value.parse::<f64>().is_err() && number(value, Unit::Ms).is_some();

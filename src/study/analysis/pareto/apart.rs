@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use plan::Architecture;
 use table::{CellRuns, Provenance, Record, Spec, host};
 
-/// Everything but the architecture, and the machine: the cells that comparisons match.
+/// Cell key without the architecture, and host: comparisons match cells that share both.
 type Setting = (String, Option<String>);
 
 fn setting(cell: &CellRuns<'_>) -> Option<Setting> {

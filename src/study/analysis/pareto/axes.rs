@@ -84,7 +84,7 @@ impl XAxis {
         if self.is_more_better() { x >= limit } else { x <= limit }
     }
 
-    /// Limit that every value keeps.
+    /// Loosest limit, which every value meets.
     pub fn widest(self) -> f64 {
         if self.is_more_better() { 0.0 } else { f64::INFINITY }
     }

@@ -184,8 +184,8 @@ impl ParetoLayout {
     }
 }
 
-/// Best y within each limit of x, as a line through the places of a frontier from the best x to the worst: level up to the
-/// next place, then upright. A straight line between two places would pass values that no point reaches.
+/// Best y within each limit of x, as a step line through the places of a frontier from the best x to the worst: horizontal
+/// up to the next place, then vertical. A straight line between two places would pass values that no point reaches.
 pub fn frontier_steps(places: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let steps = places.windows(2).flat_map(|pair| [(pair[1].0, pair[0].1), pair[1]]);
     places.first().copied().into_iter().chain(steps).collect()

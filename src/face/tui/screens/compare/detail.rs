@@ -430,7 +430,7 @@ fn draw_bars(
     if longest_ms <= 0.0 {
         return;
     }
-    // with enough digits that their difference is that of the sentences below
+    // enough digits for their difference to match the sentences below
     let (unit, unit_ms) = unit_of(longest_ms);
     let decimals = shared_decimals(totals_ms.map(|ms| ms / unit_ms));
     let lengths = [0, 1].map(|row| {

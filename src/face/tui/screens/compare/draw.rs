@@ -156,7 +156,7 @@ fn fold_remark(compare: &Compare, body: Rect, cx: &Context) -> String {
         return String::new();
     }
     let (places, key) = (compare.areas(body), cx.key::<Compare>(Act::Fold));
-    // the header of the pivot takes a row
+    // one row is the pivot's header
     let hides_rows = usize::from(places.table.height) <= compare.pivot.rows.len();
     match compare.is_folded {
         true => format!(" ({key} opens)"),
@@ -181,7 +181,7 @@ fn marks_in_frame(compare: &Compare, body: Rect, map_legend: Option<&MapLegend>)
     (!legend.is_empty() && legend.width() < room.into()).then(|| format!(" {legend} "))
 }
 
-/// Validation of the simulated cells in the empty rows below those of a table, if it fits there.
+/// Validation of the simulated cells, for the empty rows at the end of a table; `None` if it does not fit.
 fn trust_below(compare: &Compare, table: Rect) -> Option<(Rect, Vec<String>)> {
     let count = match compare.shows_pivot() {
         _ if compare.map.is_some() => return None,

@@ -100,7 +100,7 @@ impl StatusTexts {
             (whole.counts, whole.flags, whole.hidden) = Default::default();
             return whole;
         }
-        // the name of the scope comes before what it hides
+        // the scope's name has priority over the number of settings it hides
         match whole.room(width) > compare.filter.chip_width() {
             true => whole,
             false => Self::with(compare, compared, cx, width, false),
@@ -124,7 +124,7 @@ impl StatusTexts {
         };
         let label = provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
         let counts = status_counts(compare, compared, cx, width, counts_hidden);
-        // the name of the scope and what it hides come before the words of the flags
+        // the scope's name and the number it hides have priority over the flags
         let used = label.width() + counts.width() + hidden.width() + compare.filter.chip_width() + 1;
         let flags = match compare.flagged.len() {
             0 => String::new(),
@@ -231,8 +231,8 @@ fn draw_status(
     free
 }
 
-/// Axis, baseline, and numbers of comparisons: of those that the scope hides, if they fit, of those that differ, and of
-/// those that still do after the correction.
+/// Axis, baseline, and numbers of comparisons: hidden by the scope (if there is room), significant, and significant after
+/// the correction.
 pub fn compared_counts(
     compare: &Compare,
     compared: &AxisComparison,

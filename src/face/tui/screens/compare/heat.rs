@@ -158,8 +158,8 @@ fn draw_title(
     line(buf, area, 0, &[(&label, style), (name, theme.style(Role::Title))]);
 }
 
-/// Titles of a map, the longest first, beginning with the question that it answers. A ratio has two sides, other values are
-/// those of the compared one alone.
+/// Titles of a map, the longest first; the first ones start with the question that the map answers. Ratios name both sides,
+/// other values only the compared one.
 fn titles(map: &HeatMap, value: HeatValue, slice_name: &str) -> Vec<String> {
     let ratio = map.slice.named("");
     let setting = slice_name.strip_prefix(&ratio).unwrap_or_default();

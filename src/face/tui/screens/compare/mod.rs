@@ -67,7 +67,7 @@ impl Acts for Compare {
     }
 
     fn hint(&self, act: Act, _cx: &Context) -> Option<HintWords> {
-        // it opens a map, too, but is hinted at only on one
+        // the key also opens the map, but the footer shows it only on the map
         (act == Act::NextValue && self.map.is_none()).then_some(HintWords::HIDDEN)
     }
 
@@ -402,7 +402,7 @@ impl Compare {
             let (setting, below) = cut_top(beside, if has_setting { setting } else { 0 });
             return CompareAreas { title, table, setting, detail: cut_top(below, MOST_DETAIL).0 };
         }
-        // the caveat takes no row of the pivot
+        // the caveat shortens the details, not the pivot
         let more = if body.height >= TALL { 3 - self.caveat_rows(body).len() as u16 } else { 0 };
         let detail = match self.is_folded && self.shows_pivot() && !self.flags {
             true => FOLDED,

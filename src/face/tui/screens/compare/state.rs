@@ -139,7 +139,7 @@ pub struct ComparisonFindings {
     pub noise: Option<String>,
     /// Validation of the simulated cells, in words.
     pub trust: Option<String>,
-    /// The same in few words, if published pairs contradict the simulated order of two architectures.
+    /// Short form of `trust`, if published pairs contradict the simulated order of two architectures.
     pub caveat: Option<String>,
 }
 
@@ -161,8 +161,8 @@ pub struct Compare {
     pub column: Option<String>,
     /// Value that the cursor keeps from row to row without a selected one.
     held: Option<String>,
-    /// Pair, an index into the report, that the screen put the cursor on; `None` without one. A cursor on another pair was
-    /// put there by the user and stays there.
+    /// Pair that the screen itself selected, as an index into the report. A cursor on any other pair was moved by the user
+    /// and keeps its pair.
     opened_on: Option<usize>,
     /// Filtered pairs and the findings on them; `None` until computed.
     pub answer: Option<(PartOf<FilteredPairs>, ComparisonFindings)>,

@@ -67,8 +67,8 @@ pub fn winners_by_setting(
     sentence_of(&outcomes)
 }
 
-/// Outcomes as a sentence, first those of the value that is fastest in most settings, alone or tied. All but the most frequent
-/// outcome name their settings; `None` if all are the same.
+/// Outcomes as a sentence that starts with the value that is fastest in most settings, ties included. All but the most
+/// frequent outcome name their settings; `None` if all settings have the same outcome.
 fn sentence_of(outcomes: &[Outcome]) -> Option<String> {
     let mut counts: BTreeMap<&[String], usize> = BTreeMap::new();
     for outcome in outcomes {

@@ -261,8 +261,8 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     draw_corners(buf, pareto, plot, over(theme.style(Role::Dim)));
 }
 
-/// Says in the corner that all choices strive for which way is better and who is on the frontier, and in the opposite one what
-/// `close` means, where nothing is drawn.
+/// Labels the best corner with its direction and the architectures on the frontier, and the opposite corner with the meaning
+/// of `close`. A label that would cover a line or a mark is left out.
 fn draw_corners(buf: &mut Buffer, pareto: &Pareto, plot: &Plot, style: Style) {
     let (right, up) = (pareto.axes.x.is_more_better(), pareto.axes.y.is_more_better());
     let arrow = match (right, up) {
@@ -379,8 +379,8 @@ pub fn covered(pareto: &Pareto, plot: &Plot) -> Option<(usize, usize)> {
 }
 
 /// Labels (TP x batch) in order of priority: the selected point, the frontier's ends, the rest of the
-/// selected series' frontier, overlay points; `beside` are cells of marks beside points, `lines` those that only the selected
-/// point, the ends and overlay points may cover.
+/// selected series' frontier, overlay points; `beside` are cells of marks beside points, `lines` cells that only the selected
+/// point, the frontier's ends and overlay points may cover.
 pub fn labelled(
     pareto: &Pareto,
     cx: &Context,

@@ -71,7 +71,7 @@ fn row_clauses(text: &str, width: u16) -> &str {
 struct PointText {
     label: String,
     cell: String,
-    /// Number of points in the same place, in a low window; empty for one alone there.
+    /// Number of points in the same place, for a low window; empty if there is only one.
     short_here: String,
     /// Place on the frontier.
     standing: String,
@@ -255,8 +255,8 @@ pub fn has_headline(pareto: &Pareto) -> bool {
 
 /// Headline in one row: who wins at the same TP, batch and P2P among the shown cells, as on the compare screen; the clauses
 /// that do not fit are in the help. Rates within a latency limit are in the answer and the table, because they depend on which
-/// batch just meets the limit. If points were measured apart, that comes first, because their ranks may be those of the
-/// machine.
+/// batch just meets the limit. A warning about points measured apart comes first, because the machine may
+/// explain their ranks.
 pub fn headline(pareto: &Pareto, cx: &Context, width: u16) -> String {
     let label = pareto.current().map(label).unwrap_or_default();
     let width = width.saturating_sub(label.width() as u16);
@@ -289,7 +289,7 @@ fn headline_prefix(pareto: &Pareto) -> String {
     if parts.is_empty() { String::new() } else { format!("{}: ", parts.join(", ")) }
 }
 
-/// Meaning of the mark of points that were measured apart, and what to do; `None` without such a point.
+/// Warning that some points were measured apart, with the keys that rerun them; `None` if no point was.
 fn measured_apart(pareto: &Pareto, cx: &Context) -> Option<String> {
     let screen = cx.keys.label(Action::Show(Tab::Experiments));
     let all = cx.key::<Experiments>(experiments::Act::RunAll);

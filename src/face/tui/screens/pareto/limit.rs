@@ -69,8 +69,7 @@ pub fn ask(pareto: &Pareto, cx: &mut Context) {
 /// True if no point is beyond a limit.
 fn keeps_all(pareto: &Pareto, limit: f64) -> bool {
     let x = pareto.axes.x;
-    let is_within = |value: f64| if x.is_more_better() { value >= limit } else { value <= limit };
-    pareto.visible().all(|point| x.value(point).is_none_or(is_within))
+    pareto.visible().all(|point| x.value(point).is_none_or(|value| x.keeps(value, limit)))
 }
 
 /// Direction of a limit of an axis, in words.
@@ -78,8 +77,7 @@ fn direction(x: XAxis) -> &'static str {
     if x.is_more_better() { "at least" } else { "at most" }
 }
 
-/// Axis and limit that are typed, also as in a filter (`tpot<15`); without the name of an axis, the one that is shown, with
-/// its unit.
+/// Parses a limit and its axis, also in filter syntax (`tpot<15`). The axis and the unit default to the ones shown.
 fn parse_on(typed: &str, shown: XAxis, unit: (&str, f64)) -> Result<(XAxis, Option<f64>), String> {
     let is_between = |c: char| c.is_whitespace() || matches!(c, '<' | '≤' | '>' | '≥' | '=');
     let typed_words: Vec<&str> = typed.split(is_between).filter(|word| !word.is_empty()).collect();
@@ -95,7 +93,7 @@ fn parse_on(typed: &str, shown: XAxis, unit: (&str, f64)) -> Result<(XAxis, Opti
     let other_way = if x.is_more_better() { ['<', '≤'] } else { ['>', '≥'] };
     if typed.contains(other_way) {
         let (words, direction) = (x.measure().words, direction(x));
-        return Err(format!("'{typed}' is not a limit: those of {words} are '{direction}'"));
+        return Err(format!("'{typed}' is not a limit: {words} limits are '{direction}'"));
     }
     let rest: Vec<&str> = typed_words.into_iter().filter(|word| axis_of(word).is_none()).collect();
     let unit = if x == shown { unit } else { x.unit_for(0.0) };
@@ -187,8 +185,8 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     Some((bound.clone(), text.clone()))
 }
 
-/// Begin of the rivals that tie with the best point. The intervals of measured points overlap, but their ratio, paired by
-/// round, may still show a lead.
+/// Prefix of the rivals that tie with the best point. Intervals of measured points may overlap although their ratio, paired
+/// by round, shows a lead.
 const CLOSE: &str = "close: ";
 
 /// Meaning of [`CLOSE`]; `None` if no rival ties with the best point.
