@@ -383,8 +383,11 @@ impl Rank {
                 ready = start;
             }
             if !dependencies.inline[operation] {
-                let floor = self.floors.get(operation).map_or(0, |floor| floor.saturating_sub(start));
-                let left = self.durations[operation].max(floor) as f64;
+                let work = self.durations[operation];
+                // its launch may be late: nothing contends until then
+                let released =
+                    self.floors.get(operation).map_or(start, |floor| floor.saturating_sub(work));
+                let (start, left) = (start.max(released), work as f64);
                 self.compute = Some(RunningOperation { operation, ready, start, left });
             } else if self.comm.is_none() {
                 self.comm = Some(CollectiveArrival { operation, lane: Lane::Compute, ready, start });
@@ -457,18 +460,13 @@ pub fn replay(plan: &Plan, measured: &MeasuredOperations) -> (Vec<ReplayedOperat
     };
     let mut executed = Vec::with_capacity(plan.operations.len() * clocks.len());
     ranks.measured_step(&measured.work, &measured.floors, loads, |rank, event| {
-        // a delayed operation ran at the end of its interval, not at the start
-        let floor = measured.floors[rank].get(event.operation).copied().unwrap_or(i64::MIN);
-        let work = measured.work[rank][event.operation];
-        let held = floor.saturating_sub(event.start).saturating_sub(work);
-        let start = event.start + held.clamp(0, event.end - event.start);
         executed.push(ReplayedOperation {
             rank: rank as u32,
             operation: event.operation,
             lane: event.lane,
             ready: event.ready,
-            start,
-            arrival: event.arrival.max(start),
+            start: event.start,
+            arrival: event.arrival,
             end: event.end,
         });
     });
