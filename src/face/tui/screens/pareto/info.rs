@@ -338,6 +338,11 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
         return (": a limit".into(), ", not a choice".into());
     }
     let by = point.dominated_by.as_ref().and_then(|run| pareto.point(run));
+    if by.is_some_and(|by| by.spec.p2p != point.spec.p2p) && is_best_of_its_p2p(pareto, point) {
+        let p2p = point.spec.p2p.as_str();
+        let more = by.map_or_else(String::new, |by| format!(", overall behind {}{close}", named(by)));
+        return (format!(": on the frontier of P2P {p2p}"), more);
+    }
     let is_shown = |by: &&ParetoPoint| pareto.visible().any(|point| point.run == by.run);
     if let Some(by) = by.filter(|by| point.on_series_frontier && !is_shown(by)) {
         let more = format!(", best of its series{close}");
@@ -350,6 +355,16 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
         true => (": best of its series".into(), format!(", dominated overall{by}{close}")),
         false => (": dominated".into(), format!("{by}{close}")),
     }
+}
+
+/// True if no other choice with the point's P2P setting dominates it: machines without P2P cannot choose the others.
+fn is_best_of_its_p2p(pareto: &Pareto, point: &ParetoPoint) -> bool {
+    let rivals = pareto.points.iter().flatten().filter(|rival| {
+        rival.group == point.group && rival.spec.p2p == point.spec.p2p && !rival.is_limit()
+    });
+    let own = pareto.axes.coordinates(point);
+    let mut places = rivals.filter_map(|rival| pareto.axes.coordinates(rival).zip(own));
+    own.is_some() && places.all(|(rival, own)| !pareto.axes.dominates(rival, own))
 }
 
 /// Published point of the same cell. Measurements of other machines are compared if asked for.

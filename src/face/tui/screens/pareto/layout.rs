@@ -81,8 +81,11 @@ pub fn areas(body: Rect, pareto: &Pareto) -> ParetoAreas {
     ParetoAreas { answer, headline, group, legend, plot, table, info }
 }
 
-/// Table rows below the header: visible series with points, and the note on ratios.
+/// Table rows below the header: visible series with points, and the note on ratios; none if no point is within the limit.
 fn table_rows(pareto: &Pareto) -> u16 {
+    if pareto.limit.is_some() && pareto.limits.iter().all(|at| at.best.is_none()) {
+        return 0;
+    }
     match pareto.lines.iter().filter(|line| !line.places.is_empty()).count() {
         0 => 0,
         series => series as u16 + 1,

@@ -382,6 +382,15 @@ pub fn list_series(pareto: &Pareto, cx: &mut Context) {
     cx.lay(Pick::new(title, lines, |_, _| None, take).explained(meanings));
 }
 
+/// Meaning of the ratios in the table. Comparisons of measurements take the median over the rounds of the ratio in each.
+fn ratio_meaning(pareto: &Pareto) -> &'static str {
+    let is_measured = pareto.current().is_some_and(|point| point.provenance != Provenance::Simulated);
+    match is_measured && pareto.visible().any(|point| point.runs > 1) {
+        true => "×: over standard's best here, same batch and P2P; compare pairs the rounds",
+        false => "×: over standard's best, same batch and P2P",
+    }
+}
+
 /// Value of a series without a point within a limit.
 const NO_POINT: &str = "-";
 
@@ -426,7 +435,7 @@ impl LimitCell {
         let is_standard = entry.series.architecture == Architecture::Standard;
         let over = best.filter(|_| !is_standard).and_then(BestAtLimit::over_same_batch);
         let (beside, meaning) = match (over, missed) {
-            (Some(over), _) => (format!("{over:.2}×"), "×: over standard's best, same batch and P2P"),
+            (Some(over), _) => (format!("{over:.2}×"), ratio_meaning(pareto)),
             (None, Some(missed)) => (missed, "~: just over the limit"),
             // across batch sizes a ratio is no speedup, and both labels show the batch
             (None, None) => Default::default(),
