@@ -5,6 +5,7 @@
 //! same rounds (paired by round).
 
 use arithmetic::BootstrapDraws;
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Minimum samples per side for an interval.
 pub const LEAST_SAMPLES: usize = 6;
@@ -88,21 +89,30 @@ pub fn bootstrap_mean(values: &[f64]) -> Option<[f64; 2]> {
     interval95((0..RESAMPLES).map(|_| drawn() / values.len() as f64).collect())
 }
 
-/// Quantiles of Student's t at 97.5 % by degrees of freedom, from 1.
-const STUDENT_T: [f64; 20] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-    2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-];
-
 /// 95 % interval of the mean of a few independent, roughly normal values (such as seeds) by Student's t,
 /// because a bootstrap would be too narrow. `None` for fewer than two values.
 pub fn interval_of_few(values: &[f64]) -> Option<[f64; 2]> {
-    let mean = mean(values).filter(|_| values.len() > 1)?;
-    let freedom = values.len() - 1;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom as f64;
-    let t = STUDENT_T.get(freedom - 1).copied().unwrap_or(1.96 + 2.5 / freedom as f64);
-    let half = t * (variance / values.len() as f64).sqrt();
+    let (mean, error, t) = students(values)?;
+    let half = error * t.inverse_cdf(0.975);
     Some([mean - half, mean + half])
+}
+
+/// Two-sided p-value of "the mean of these values is 0", by Student's t. `None` for fewer than two values.
+pub fn p_value_of_few(values: &[f64]) -> Option<f64> {
+    let (mean, error, t) = students(values)?;
+    match mean == 0.0 {
+        true => Some(1.0),
+        false => Some(2.0 * t.sf((mean / error).abs())),
+    }
+}
+
+/// Mean of a few values, its standard error, and the distribution of the mean in units of that error.
+fn students(values: &[f64]) -> Option<(f64, f64, StudentsT)> {
+    let mean = mean(values).filter(|_| values.len() > 1)?;
+    let freedom = (values.len() - 1) as f64;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom;
+    let t = StudentsT::new(0.0, 1.0, freedom).ok()?;
+    Some((mean, (variance / values.len() as f64).sqrt(), t))
 }
 
 /// Values of `statistic`, a function of the sides' medians, for [`RESAMPLES`] resamples; `None` in the
@@ -120,34 +130,6 @@ pub fn resample<const SIDES: usize>(
             *median = arithmetic::percentile(&mut pool, 50.0).unwrap_or(f64::NAN);
         }
         statistic(medians)
-    })
-}
-
-/// Resamples like [`resample_pools`], but computes `statistic` per drawn round, from the sides' medians in that round, and
-/// returns the median over rounds of each resample. A slowdown of a whole round cancels out of a ratio. `None` as for
-/// [`resample_pools`].
-pub fn resample_rounds<const SIDES: usize>(
-    sides: [&[Vec<f64>]; SIDES],
-    statistic: impl Fn([f64; SIDES]) -> f64,
-) -> Option<Vec<f64>> {
-    let all = sides.map(<[Vec<f64>]>::concat);
-    // number of samples in the round of each sample
-    let lengths = sides.map(|side| -> Vec<usize> {
-        side.iter().flat_map(|round| std::iter::repeat_n(round.len(), round.len())).collect()
-    });
-    let (mut pool, mut values) = (Vec::new(), Vec::new());
-    draws(&sides, |places| {
-        let mut left: [&[usize]; SIDES] = std::array::from_fn(|side| places[side].as_slice());
-        values.clear();
-        while left.iter().all(|places| !places.is_empty()) {
-            values.push(statistic(std::array::from_fn(|side| {
-                let (round, rest) = left[side].split_at(lengths[side][left[side][0]]);
-                left[side] = rest;
-                arithmetic::gather(&all[side], round, &mut pool);
-                arithmetic::percentile(&mut pool, 50.0).unwrap_or(f64::NAN)
-            })));
-        }
-        arithmetic::percentile(&mut values, 50.0).unwrap_or(f64::NAN)
     })
 }
 
@@ -227,36 +209,21 @@ pub fn p_value(resamples: &[f64], null: f64) -> Option<f64> {
     (!resamples.is_empty()).then(|| (2.0 * share(below).min(share(above))).min(1.0))
 }
 
-/// Smallest p-value that a number of rounds supports: the share of resamples that draw the same given round every time,
-/// 1/27 for 3 rounds. Samples within a round are not independent, so more of them do not lower it. 0 for a single round,
-/// whose p-value is about that round only.
-pub fn least_p(rounds: usize) -> f64 {
-    if rounds < 2 { 0.0 } else { (rounds as f64).powf(-(rounds as f64)) }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    #[test]
-    fn a_round_that_slows_all_sides_changes_no_ratio_of_rounds() {
-        let standard = [vec![2.0, 2.0], vec![4.0, 4.0], vec![16.0, 16.0]];
-        let ladder = standard.clone().map(|round| round.iter().map(|ms| ms / 2.0).collect::<Vec<f64>>());
-        let ratios = resample_rounds([&standard, &ladder], |[a, b]| a / b).unwrap();
-        assert!(ratios.iter().all(|ratio| *ratio == 2.0));
-        let pooled = resample([&standard, &ladder], |[a, b]| a / b).unwrap();
-        assert_eq!(pooled.len(), ratios.len());
-        assert_eq!(resample_rounds([&standard[..2], &ladder[..2]], |[a, b]| a / b), None, "few samples");
-    }
-
-    /// R: `t.test(c(1, 2, 4))$conf.int`, and of 30 values at two ends.
+    /// R: `t.test(c(1, 2, 4))`, and of 30 values at two ends.
     #[test]
     fn intervals_of_a_few_values_are_students() {
         assert_eq!(interval_of_few(&[1.0]), None);
         let [low, high] = interval_of_few(&[1.0, 2.0, 4.0]).unwrap();
         assert!((low + 1.4612).abs() < 1e-3 && (high - 6.1279).abs() < 1e-3, "{low} {high}");
+        assert!((p_value_of_few(&[1.0, 2.0, 4.0]).unwrap() - 0.1181).abs() < 1e-3);
+        assert_eq!(p_value_of_few(&[-1.0, 1.0]), Some(1.0));
+        assert_eq!(p_value_of_few(&[0.5, 0.5, 0.5]), Some(0.0));
         let many: Vec<f64> = (0..30).map(|n| f64::from(n % 2)).collect();
         let [low, high] = interval_of_few(&many).unwrap();
         assert!((high - low - 2.0 * 2.0452 * (0.25 * 30.0 / 29.0 / 30.0f64).sqrt()).abs() < 1e-3);

@@ -314,7 +314,7 @@ fn varying_rounds(report: &ComparisonReport) -> Option<String> {
     let (side, spread) = spreads.max_by(|a, b| a.1.total_cmp(&b.1))?;
     (spread > lead).then(|| {
         format!(
-            "rounds of {} vary by {:.0} %, more than any choice differs from {} ({}: {:.2}x)",
+            "tokens/s of {} varies by {:.0} % between rounds, more than any choice differs from {} ({}: {:.2}x)",
             side.spec.architecture_label(),
             100.0 * spread,
             rival.baseline,

@@ -831,7 +831,7 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
     let headline = one(&records.concat()).headline;
     assert!(
         headline.contains(
-            "rounds of ladder vary by 18 %, more than any choice differs from standard (ladder: "
+            "tokens/s of ladder varies by 18 % between rounds, more than any choice differs from standard (ladder: "
         ),
         "{headline}"
     );

@@ -45,20 +45,16 @@ pub struct Comparison {
     /// Ratio of tokens/s to the baseline's, each the median over shared rounds (over all rounds if none are shared);
     /// above 1 is faster.
     pub speedup: f64,
-    /// Bootstrap interval of the speedup (rounds resampled as pairs, then samples); null with fewer than 6 samples or
-    /// for simulations.
+    /// 95 % interval of the speedup: by Student's t of the logarithms of the rounds' ratios, of a single round by
+    /// bootstrap of its samples; null with fewer than 6 samples or for simulations.
     pub speedup_ci95: Option<[f64; 2]>,
     /// True if the interval excludes 1 (for simulations: if the ratio is not 1).
     pub differs: bool,
-    /// Two-sided bootstrap p-value of a ratio of 1, at least 1/27 with 3 shared rounds; null without an interval and with
-    /// 2 shared rounds. Of a single round, only its samples count.
+    /// Two-sided p-value of a ratio of 1, as the interval; null without one and with 2 shared rounds. Of a single round,
+    /// only its samples count.
     pub p_value: Option<f64>,
-    /// P-value adjusted for the number of comparisons (Benjamini-Hochberg), with the same least value; null without a
-    /// p-value.
+    /// P-value adjusted for the number of comparisons (Benjamini-Hochberg); null without a p-value.
     pub adjusted_p: Option<f64>,
-    /// Smallest p-value that the shared rounds support.
-    #[serde(skip)]
-    pub least_p: f64,
     /// Measured runs compared with the same baseline run that are faster than it as well, and whose own paired ratio to
     /// this one does not exclude 1.
     #[serde(skip)]

@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rayon::prelude::*;
 
-use super::comparison::{Flag, LEVEL};
+use super::comparison::Flag;
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Decoding;
 use base::statistics::{
-    distinct, extent, interval95, least_p, median, p_value, resample, resample_rounds,
+    LEAST_SAMPLES, distinct, extent, interval_of_few, interval95, median, p_value, p_value_of_few,
+    resample,
 };
 use table::options::{OPTIONS, PAIRS, option};
 use table::{
@@ -359,10 +360,8 @@ pub(in crate::analysis) struct Pair<'a> {
 pub(in crate::analysis) struct Ratio {
     pub speedup: f64,
     pub ci95: Option<[f64; 2]>,
-    /// Bootstrap p-value of "the ratio is 1", before [`Self::least_p`].
+    /// P-value of "the ratio is 1"; `None` without an interval and for two rounds, which show too little of the noise.
     pub p: Option<f64>,
-    /// Smallest p-value that the shared rounds support.
-    pub least_p: f64,
     /// True if the interval excludes 1; between simulations: if the ratio is not 1.
     pub differs: bool,
     /// True if both are simulations, which have no noise.
@@ -385,26 +384,37 @@ impl<'a> Pair<'a> {
         let ratio = |[a, b]: [f64; 2]| throughput(cells[0], a) / throughput(cells[1], b);
         let by_round = other.iter().zip(&baseline);
         let by_round = by_round.filter_map(|(a, b)| Some(ratio([median(a)?, median(b)?])));
+        let by_round: Vec<f64> = by_round.collect();
         let whole = cells[0].metrics.tokens_per_s / cells[1].metrics.tokens_per_s;
-        let speedup = median(&by_round.collect::<Vec<f64>>()).unwrap_or(whole);
+        let speedup = median(&by_round).unwrap_or(whole);
         let simulated = cells.map(|cell| cell.record.provenance == Provenance::Simulated);
         let exact = simulated == [true, true];
-        let resampled = if simulated == [false, false] && !compared.are_too_few() {
-            resample_rounds([&other, &baseline], ratio)
-        } else {
-            None
+        let sides = [&other, &baseline];
+        let samples = sides.map(|rounds| rounds.iter().map(Vec::len).sum::<usize>());
+        let is_judged = simulated == [false, false]
+            && !compared.are_too_few()
+            && samples.iter().all(|samples| *samples >= LEAST_SAMPLES);
+        let (ci95, p) = match by_round.len() {
+            _ if !is_judged => (None, None),
+            0 | 1 => {
+                let resampled = resample([&other[..], &baseline], ratio);
+                let p = resampled.as_deref().and_then(|ratios| p_value(ratios, 1.0));
+                (resampled.and_then(interval95), p)
+            }
+            rounds => {
+                let logs: Vec<f64> = by_round.iter().map(|ratio| ratio.ln()).collect();
+                let ci95 = interval_of_few(&logs).map(|ends| ends.map(f64::exp));
+                // the median can be outside if few of many rounds are off
+                let ci95 = ci95.map(|[low, high]| [low.min(speedup), high.max(speedup)]);
+                (ci95, p_value_of_few(&logs).filter(|_| rounds > 2))
+            }
         };
-        let least_p = least_p(other.len());
-        // so few rounds cannot support any difference
-        let p = resampled.as_deref().filter(|_| least_p <= LEVEL);
-        let p = p.and_then(|ratios| p_value(ratios, 1.0));
-        let ci95 = resampled.and_then(interval95);
         let differs = match ci95 {
             Some([low, high]) => low > 1.0 || high < 1.0,
             // Simulations repeat to the last bit except for the order of sums.
             None => exact && (speedup - 1.0).abs() > 1e-9,
         };
-        Ratio { speedup, ci95, p, least_p, differs, exact }
+        Ratio { speedup, ci95, p, differs, exact }
     }
 }
 

@@ -221,9 +221,6 @@ fn adjust_all(pairs: &mut [Comparison]) -> SignificanceAdjustment {
     let p: Vec<f64> = tested.iter().filter_map(|i| pairs[*i].p_value).collect();
     for (&index, adjusted) in tested.iter().zip(benjamini_hochberg(&p)) {
         let pair = &mut pairs[index];
-        // the ranks need more digits than the rounds support
-        let adjusted = adjusted.max(pair.least_p);
-        pair.p_value = pair.p_value.map(|p| p.max(pair.least_p));
         pair.adjusted_p = Some(adjusted);
         pair.differs_adjusted = Some(adjusted <= LEVEL);
     }
@@ -241,7 +238,7 @@ impl Pair<'_> {
         // all numbers come from the same rounds as the ratio
         let (compared, [baseline_cell, cell]) = &with_shared_rounds([self.baseline, self.other]);
         let (baseline, other) = (&baseline_cell.record, &cell.record);
-        let Ratio { speedup, ci95, p, least_p, differs, .. } = self.ratio();
+        let Ratio { speedup, ci95, p, differs, .. } = self.ratio();
         let matched = label.pair(self.baseline, self.other);
         let (from, to) = (axis.value(&baseline.spec), axis.value(&other.spec));
         let mut flags = Vec::new();
@@ -290,7 +287,6 @@ impl Pair<'_> {
             differs,
             p_value: p,
             adjusted_p: None,
-            least_p,
             tied_runs: Vec::new(),
             differs_adjusted: None,
             verdict: PairVerdict::Unknown,
