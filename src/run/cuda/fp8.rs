@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_largest_weight_of_a_long_prefill_is_expanded() {
         let (prefill, shape) = program("llama-3-8b", Phase::Prefill, 2);
-        let step = |sequences, tokens| StepSize { first_sequence: 0, sequences, first_token: 0, tokens };
+        let step = |sequences, tokens| StepSize::prefill((sequences, tokens));
         let (hidden, intermediate) = (u64::from(shape.hidden), u64::from(shape.intermediate));
         // gate and up; the head has but the last row of each sequence
         assert_eq!(expanded_bytes(&prefill, &shape, &step(4, 1024)), 2 * hidden * intermediate);

@@ -165,7 +165,12 @@ pub(super) struct StepSize {
 
 impl StepSize {
     pub fn decode(sequences: u32) -> Self {
-        Self { first_sequence: 0, sequences, first_token: 0, tokens: 1 }
+        Self::prefill((sequences, 1))
+    }
+
+    /// Whole step of so many sequences with so many new tokens each.
+    pub fn prefill((sequences, tokens): (u32, u32)) -> Self {
+        Self { first_sequence: 0, sequences, first_token: 0, tokens }
     }
 
     /// Part of the step that one group of the batch processes.
