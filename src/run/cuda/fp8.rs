@@ -67,22 +67,13 @@ pub(super) fn expand(
 mod tests {
     use super::*;
     use model::Model;
-    use plan::{Phase, PlanSpec, Precision, Variant};
+    use plan::Phase;
 
     fn program(model: &str, phase: Phase, tp: u32) -> (GpuProgram, ModelShape) {
         let shape = Model::resolve(model).expect("built in").shape;
-        let spec = PlanSpec {
-            shape: shape.clone(),
-            architecture: "ladder".parse().expect("an architecture"),
-            tp,
-            phase,
-            precision: Precision::gpu(DType::Fp8),
-            lowering: GpuProgram::lowering(false),
-            variant: Variant::default(),
-            batch: 1,
-            pp: 1,
-        };
-        (GpuProgram::new(&spec, 0).expect("a plan"), shape)
+        let ladder = "ladder".parse().expect("an architecture");
+        let program = GpuProgram::plain(&shape, &ladder, tp, DType::Fp8, phase, false);
+        (program.expect("a plan"), shape)
     }
 
     #[test]
