@@ -175,15 +175,6 @@ struct Mixture {
     last_logits: Vec<f64>,
 }
 
-/// splitmix64's finaliser.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-
 impl Mixture {
     fn label(&self) -> String {
         format!("{}, {}, {} files", self.config["model_type"], self.stored, self.files)
@@ -216,10 +207,11 @@ impl Mixture {
     fn bytes(&self, name: &str, sizes: &[usize], seed: u64) -> (Dtype, Vec<u8>) {
         let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
         let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325, hash);
-        let key = mix(mix(seed.wrapping_add(GOLDEN)) ^ hash);
+        let key = arithmetic::stream_key(seed, hash);
         let count: usize = sizes.iter().product();
-        let pairs =
-            (0..count.div_ceil(2) as u64).map(|at| mix(key.wrapping_add(at.wrapping_mul(GOLDEN))));
+        let pair =
+            |at: u64| arithmetic::splitmix64(key.wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        let pairs = (0..count.div_ceil(2) as u64).map(pair);
         let bits = pairs.flat_map(|pair| [pair as u32, (pair >> 32) as u32]).take(count);
         if name.ends_with("_blocks") {
             return (Dtype::U8, bits.map(|bits| bits as u8).collect());
