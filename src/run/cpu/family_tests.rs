@@ -126,7 +126,7 @@ fn computes(
     assert!(model.has_weights, "{what}");
     // another seed: it is the checkpoint that is read
     let source = WeightSource::open(&model, seed + 1).unwrap();
-    let reference = Reference { shape: &model.shape, source: &source, tp: 1, ep: 1, dtype: DType::F32 };
+    let reference = Reference::plain(&model.shape, &source, 1);
     let logits = reference.logits(&Architecture::Standard, tokens);
     for (position, (logits, golden)) in logits.iter().zip(nll).enumerate() {
         let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();

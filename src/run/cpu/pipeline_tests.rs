@@ -5,8 +5,8 @@ use super::tests::{Reference, spec, tiny};
 use crate::shared::Computed;
 use crate::{Job, Outcome};
 use model::WeightSource;
+use plan::Lane;
 use plan::testing::ARCHITECTURES;
-use plan::{DType, Lane};
 use table::{Link, Spec};
 use trace::Trace;
 
@@ -50,13 +50,7 @@ fn stages_agree_with_an_independent_forward_pass() {
     for architecture in ARCHITECTURES.into_iter().filter(|name| *name != "upper-bound") {
         for tp in [1, 2] {
             let cell = Spec { batch: 1, output_tokens: 4, ..cell(architecture, tp, 2) };
-            let reference = Reference {
-                shape: &model.shape,
-                source: &source,
-                tp: tp as usize,
-                ep: 1,
-                dtype: DType::F32,
-            };
+            let reference = Reference::plain(&model.shape, &source, tp);
             let mut sequence = crate::recorder::prompts(&cell, model.shape.vocab);
             for _ in 0..cell.output_tokens {
                 let logits = reference.logits(&cell.architecture, &sequence).pop().unwrap();
