@@ -1,6 +1,7 @@
 //! Forward pass that is independent of plans: f64, one token at a time, no cache layout, no shards but where the
 //! architecture is about shards.
 
+use crate::cpu::mixture_tests::dot;
 use model::WeightSource;
 use plan::{Architecture, Channels, DType, HeadStep, ModelShape, Shard, Tensor, Weight, WeightPart};
 
@@ -8,6 +9,17 @@ use plan::{Architecture, Channels, DType, HeadStep, ModelShape, Shard, Tensor, W
 pub(in crate::cpu) struct Whole {
     pub columns: usize,
     pub data: Vec<f64>,
+}
+
+impl Whole {
+    fn row(&self, at: usize) -> &[f64] {
+        &self.data[at * self.columns..][..self.columns]
+    }
+
+    /// Its product with a vector.
+    pub(in crate::cpu) fn times(&self, x: &[f64]) -> Vec<f64> {
+        self.data.chunks(self.columns).map(|row| dot(row, x)).collect()
+    }
 }
 
 pub(in crate::cpu) struct Reference<'a> {
@@ -73,12 +85,7 @@ impl<'a> Reference<'a> {
         // `part`: 0 queries, 1 keys, 2 values
         let project =
             |part: usize, w: &Whole, head: usize, x: &[f64], position: Option<usize>| -> Vec<f64> {
-                let mut y: Vec<f64> = (0..dim)
-                    .map(|i| {
-                        let row = &w.data[(head * dim + i) * w.columns..][..w.columns];
-                        row.iter().zip(x).map(|(a, b)| a * b).sum()
-                    })
-                    .collect();
+                let mut y: Vec<f64> = (0..dim).map(|i| dot(w.row(head * dim + i), x)).collect();
                 match s.qkv {
                     HeadStep::Biased => {
                         y.iter_mut().zip(&own[part][head * dim..]).for_each(|(y, bias)| *y += bias);
@@ -128,8 +135,7 @@ impl<'a> Reference<'a> {
                         let scores: Vec<f64> = (first..=position)
                             .map(|p| {
                                 let key = project(1, &k, kv, &x[p], Some(p));
-                                query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>()
-                                    / (dim as f64).sqrt()
+                                dot(&query, &key) / (dim as f64).sqrt()
                             })
                             .collect();
                         let sink = sinks.as_ref().map(|sinks| sinks[head]);
@@ -180,15 +186,8 @@ impl<'a> Reference<'a> {
                     .map(|x| {
                         let mut out = vec![0.0; self.shape.hidden as usize];
                         for column in rank * width..(rank + 1) * width {
-                            let product = |w: &Whole| -> f64 {
-                                w.data[column * w.columns..][..w.columns]
-                                    .iter()
-                                    .zip(x)
-                                    .map(|(a, b)| a * b)
-                                    .sum()
-                            };
-                            let g = product(&gate);
-                            let active = g / (1.0 + (-g).exp()) * product(&up);
+                            let g = dot(gate.row(column), x);
+                            let active = g / (1.0 + (-g).exp()) * dot(up.row(column), x);
                             for (row, out) in out.iter_mut().enumerate() {
                                 *out += down.data[row * down.columns + column] * active;
                             }
@@ -204,10 +203,7 @@ impl<'a> Reference<'a> {
     pub(in crate::cpu) fn logits(&self, architecture: &Architecture, tokens: &[u32]) -> Vec<Vec<f64>> {
         type Stream = Vec<Vec<f64>>;
         let embedding = self.tensor(Tensor::Embedding);
-        let x0: Stream = tokens
-            .iter()
-            .map(|t| embedding.data[*t as usize * embedding.columns..][..embedding.columns].to_vec())
-            .collect();
+        let x0: Stream = tokens.iter().map(|t| embedding.row(*t as usize).to_vec()).collect();
         let plus = |a: &Stream, b: &Stream| -> Stream {
             a.iter().zip(b).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a + b).collect()).collect()
         };
@@ -429,14 +425,6 @@ impl<'a> Reference<'a> {
     /// Logits of what the final norm made.
     fn head(&self, normed: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let head = self.tensor(Tensor::Head);
-        normed
-            .iter()
-            .map(|x| {
-                head.data
-                    .chunks(head.columns)
-                    .map(|w| w.iter().zip(x).map(|(a, b)| a * b).sum())
-                    .collect()
-            })
-            .collect()
+        normed.iter().map(|x| head.times(x)).collect()
     }
 }
