@@ -21,6 +21,14 @@ pub(crate) fn plan(architecture: &Architecture, shape: &ModelShape, tp: u32, pha
     .unwrap()
 }
 
+/// Lanes that leave each other alone.
+pub(super) fn alone(mut spec: Spec) -> Spec {
+    for key in ["contention.memory", "contention.arithmetic", "contention.comm"] {
+        spec.set.insert(key.into(), "0".into());
+    }
+    spec
+}
+
 /// Simulates a cell of a model with this shape.
 pub(crate) fn simulate(spec: &Spec, shape: &ModelShape, record: bool) -> RunResult {
     let simulator = Simulator::default();
