@@ -184,17 +184,9 @@ fn shape() -> ModelShape {
 
 /// Two ranks with a batch of one.
 fn two_ranks(architecture: &str, phase: Phase, lowering: Lowering) -> PlanSpec {
-    PlanSpec {
-        shape: shape(),
-        architecture: architecture.parse().expect("an architecture"),
-        tp: 2,
-        phase,
-        precision: Precision::uniform(DType::Bf16),
-        lowering,
-        variant: Variant::default(),
-        batch: 1,
-        pp: 1,
-    }
+    let architecture = architecture.parse().expect("an architecture");
+    let cell = table::Spec { architecture, tp: 2, ..table::Spec::default() };
+    cell.plan(&shape(), phase, Precision::uniform(DType::Bf16), lowering)
 }
 
 /// A decode step whose all-reduces are one with the addition and the norm behind them.
@@ -204,9 +196,7 @@ fn fused(architecture: &str) -> GpuProgram {
 }
 
 fn plain(architecture: &str, tp: u32, phase: Phase, all_logits: bool) -> GpuProgram {
-    let architecture = architecture.parse().expect("an architecture");
-    let program = GpuProgram::plain(&shape(), &architecture, tp, DType::Bf16, phase, all_logits);
-    program.expect("a plan")
+    GpuProgram::plain(&shape(), architecture, tp, DType::Bf16, phase, all_logits)
 }
 
 #[test]
