@@ -106,8 +106,8 @@ pub struct RandomStream {
     pub signs: bool,
 }
 
-/// Finalizer of splitmix64: every input bit affects every output bit.
-fn mix(mut z: u64) -> u64 {
+/// Finalizer of SplitMix64: every input bit affects every output bit.
+pub fn splitmix64(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
@@ -115,7 +115,7 @@ fn mix(mut z: u64) -> u64 {
 
 /// Derives a stream's key from a seed and a number for its purpose.
 pub fn stream_key(seed: u64, role: u64) -> u64 {
-    mix(mix(seed.wrapping_add(GOLDEN)) ^ role)
+    splitmix64(splitmix64(seed.wrapping_add(GOLDEN)) ^ role)
 }
 
 /// Fills `out` with numbers `start..` of a stream.
@@ -133,7 +133,7 @@ pub(crate) fn fill<T: FromFloat>(stream: RandomStream, start: u64, out: &mut [T]
 /// Fills `out` with numbers `start..` of the stream `key`. Numbers 2i and 2i + 1 are the low and the
 /// high half of hash i.
 fn each_draw<T: FromFloat>(key: u64, start: u64, out: &mut [T], value: impl Fn(u32) -> f32) {
-    let hash = |pair: u64| mix(key.wrapping_add(pair.wrapping_mul(GOLDEN)));
+    let hash = |pair: u64| splitmix64(key.wrapping_add(pair.wrapping_mul(GOLDEN)));
     let low = |hash: u64| T::from_small(value(hash as u32));
     let high = |hash: u64| T::from_small(value((hash >> 32) as u32));
     let mut pair = start / 2;

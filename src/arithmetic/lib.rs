@@ -27,7 +27,7 @@ mod resample;
 mod rows;
 mod softmax;
 
-pub use convert::{Number, RandomStream, stream_key};
+pub use convert::{Number, RandomStream, splitmix64, stream_key};
 pub use matrix::{Matrix, MatrixData, MatrixView, MatrixViewMut, gemm, gemm_onto};
 pub use product::with_large_pages;
 pub use real::Real;

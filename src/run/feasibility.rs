@@ -191,6 +191,7 @@ fn division_problem(spec: &Spec) -> Option<String> {
 mod tests {
     use super::*;
     use crate::sim::testing::spec;
+    use crate::testing::told;
     use model::Model;
     use plan::{DType, KvDType};
     use table::Backend;
@@ -226,10 +227,7 @@ mod tests {
         let cell = |batch, output_tokens, prompt_tokens, micro_batches| {
             let plain = spec("standard", "tiny");
             let cell = Spec { batch, output_tokens, prompt_tokens, micro_batches, ..plain };
-            match assess(&cell).unwrap() {
-                Feasibility::Skipped(why) => why,
-                found => format!("{found:?}"),
-            }
+            told(assess(&cell).unwrap())
         };
         let runs = format!("{:?}", Feasibility::Runs);
         assert_eq!(cell(2, 8, 8, 2), runs);
@@ -258,14 +256,10 @@ mod tests {
         };
         for (backend, name) in [(Backend::Cpu, "cpu"), (Backend::Cuda, "cuda")] {
             for dtype in [DType::Fp8Block, DType::Nvfp4] {
-                let Feasibility::Skipped(why) = cell(backend, dtype, KvDType::Activations) else {
-                    panic!("{name} runs {dtype}")
-                };
+                let why = told(cell(backend, dtype, KvDType::Activations));
                 assert!(why.starts_with(&format!("the {name} backend has no {dtype} weights")), "{why}");
             }
-            let Feasibility::Skipped(why) = cell(backend, DType::F32, KvDType::Fp8) else {
-                panic!("{name} runs an fp8 cache")
-            };
+            let why = told(cell(backend, DType::F32, KvDType::Fp8));
             assert_eq!(why, format!("the {name} backend has no fp8 KV cache; sim predicts this cell"));
         }
         assert!(matches!(
@@ -334,10 +328,7 @@ mod tests {
             let plain = spec(architecture, "tiny");
             let cell =
                 Spec { tp: 4, sequence_parallel: true, batch, output_tokens, micro_batches, ..plain };
-            match assess(&cell).unwrap() {
-                Feasibility::Skipped(why) => why,
-                found => format!("{found:?}"),
-            }
+            told(assess(&cell).unwrap())
         };
         let runs = format!("{:?}", Feasibility::Runs);
         assert_eq!(cell("ladder", 4, 8, 1), runs);

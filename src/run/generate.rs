@@ -337,10 +337,7 @@ pub fn top(logits: &[f32], k: usize) -> Vec<(u32, f32)> {
 fn uniform(seed: u64, sequence: u64, position: u64) -> f64 {
     let mut z = seed;
     for part in [sequence, position] {
-        z = z.wrapping_add(part).wrapping_add(0x9E37_79B9_7F4A_7C15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^= z >> 31;
+        z = arithmetic::splitmix64(z.wrapping_add(part).wrapping_add(0x9E37_79B9_7F4A_7C15));
     }
     (z >> 11) as f64 / (1u64 << 53) as f64
 }

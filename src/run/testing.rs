@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::Feasibility;
 use crate::sim::Simulator;
 use table::Spec;
 use trace::Trace;
@@ -17,6 +18,14 @@ pub fn port() -> u16 {
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
+    }
+}
+
+/// Why a cell is skipped, or what becomes of it.
+pub fn told(found: Feasibility) -> String {
+    match found {
+        Feasibility::Skipped(why) => why,
+        found => format!("{found:?}"),
     }
 }
 

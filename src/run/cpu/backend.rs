@@ -185,10 +185,7 @@ mod tests {
         let cell = |tp, threads, shard_head| {
             let plain = Spec { tp, threads, shard_head, ..spec("ladder", "stories-110m") };
             let cell = Spec { backend: Backend::Cpu, dtype: DType::F32, ..plain };
-            match crate::feasibility::assess(&cell).unwrap() {
-                Feasibility::Skipped(why) => why,
-                found => format!("{found:?}"),
-            }
+            crate::testing::told(crate::feasibility::assess(&cell).unwrap())
         };
         assert_eq!(cell(2, 4, true), "Runs");
         assert_eq!(cell(2, 0, false), "Runs");

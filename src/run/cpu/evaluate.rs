@@ -490,23 +490,14 @@ impl<'a> Queue<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::evaluate_tests::asked;
     use model::Model;
 
     #[test]
     fn weights_are_counted_once_and_more_than_there_is_memory_for_is_refused() {
         let model = Model::resolve("tiny").unwrap();
         let bytes = |architectures: &[&str], tp: u32, dtype: DType| {
-            let architectures = architectures.iter().map(|a| a.parse().unwrap()).collect();
-            let request = EvaluateRequest {
-                model: model.clone(),
-                architectures,
-                reference: None,
-                dtype,
-                tp,
-                comm_dtype: CommDType::Activations,
-                seed: 0,
-                windows: Vec::new(),
-            };
+            let request = EvaluateRequest { dtype, ..asked(model.clone(), architectures, tp, 0) };
             weight_bytes(&DistinctPlans::from_request(&request).unwrap().plans, &request)
         };
         let parameters = model.shape.parameters();
@@ -539,16 +530,8 @@ mod tests {
             let wanted: Vec<usize> = (0..architectures.len()).collect();
             let window =
                 |length: &usize| EvaluationWindow { tokens: vec![1; *length], wanted: wanted.clone() };
-            let request = EvaluateRequest {
-                model,
-                architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
-                dtype: DType::F32,
-                tp: 1,
-                reference: None,
-                comm_dtype: CommDType::Activations,
-                seed: 0,
-                windows: lengths.iter().map(window).collect(),
-            };
+            let windows = lengths.iter().map(window).collect();
+            let request = EvaluateRequest { windows, ..asked(model, architectures, 1, 0) };
             EvaluationJob::new(&request, DistinctPlans::from_request(&request).unwrap(), &|| false)
                 .kept_bytes()
         };

@@ -50,7 +50,7 @@ fn total(results: &[Evaluated], architecture: usize) -> WindowQuality {
     sum
 }
 
-fn log_softmax(logits: &[f64]) -> Vec<f64> {
+pub(super) fn log_softmax(logits: &[f64]) -> Vec<f64> {
     let max = logits.iter().copied().fold(f64::MIN, f64::max);
     let total = logits.iter().map(|l| (l - max).exp()).sum::<f64>().ln();
     logits.iter().map(|l| l - max - total).collect()
@@ -97,13 +97,7 @@ fn every_architecture_loses_what_an_independent_forward_pass_says() {
         assert_eq!(found.len(), 2 * architectures.len());
         let source = WeightSource::open(&model, SEED).unwrap();
         let logits = |architecture: &Architecture, tp: u32, tokens: &[u32]| -> Vec<Vec<f64>> {
-            let reference = Reference {
-                shape: &model.shape,
-                source: &source,
-                tp: tp as usize,
-                ep: 1,
-                dtype: DType::F32,
-            };
+            let reference = Reference::plain(&model.shape, &source, tp);
             reference.logits(architecture, tokens).iter().map(|l| log_softmax(l)).collect()
         };
         for (at, window) in request.windows.iter().enumerate() {

@@ -15,12 +15,21 @@ use model::{Model, WeightSource};
 use plan::{Architecture, DType, ModelShape, Shard, Tensor, Variant, Weight, WeightPart};
 use table::{Backend, CellOptions};
 
-/// What the script wrote.
+/// What a script wrote.
 #[derive(Deserialize)]
-struct Golden {
+struct Golden<C> {
     seed: u64,
     tokens: Vec<u32>,
-    cases: Vec<Case>,
+    cases: Vec<C>,
+}
+
+fn families() -> Golden<Case> {
+    serde_json::from_str(include_str!("../../../tests/families/golden.json")).unwrap()
+}
+
+/// Output of `tests/families/experts.py`.
+fn mixtures() -> Golden<Mixture> {
+    serde_json::from_str(include_str!("../../../tests/families/experts.json")).unwrap()
 }
 
 /// One model: its config and tensors by name, and what `transformers` computes.
@@ -117,7 +126,7 @@ fn computes(
     assert!(model.has_weights, "{what}");
     // another seed: it is the checkpoint that is read
     let source = WeightSource::open(&model, seed + 1).unwrap();
-    let reference = Reference { shape: &model.shape, source: &source, tp: 1, ep: 1, dtype: DType::F32 };
+    let reference = Reference::plain(&model.shape, &source, 1);
     let logits = reference.logits(&Architecture::Standard, tokens);
     for (position, (logits, golden)) in logits.iter().zip(nll).enumerate() {
         let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
@@ -145,8 +154,7 @@ fn computes(
 
 #[test]
 fn every_family_computes_what_transformers_does() {
-    let golden = include_str!("../../../tests/families/golden.json");
-    let Golden { seed, tokens, cases } = serde_json::from_str(golden).unwrap();
+    let Golden { seed, tokens, cases } = families();
     assert!(cases.len() >= 7);
     for case in &cases {
         let dir = tempfile::tempdir().unwrap();
@@ -154,14 +162,6 @@ fn every_family_computes_what_transformers_does() {
         let golden = (&tokens[..], &case.nll[..], &case.last_logits[..]);
         computes(&case.label(), dir.path(), seed, golden, &[(1, 1), (3, 1)], DType::F32);
     }
-}
-
-/// Output of `tests/families/experts.py`.
-#[derive(Deserialize)]
-struct Mixtures {
-    seed: u64,
-    tokens: Vec<u32>,
-    cases: Vec<Mixture>,
 }
 
 /// A mixture of experts: dimensions of its tensors by name, whose numbers follow from their names.
@@ -174,15 +174,6 @@ struct Mixture {
     nll: Vec<f64>,
     last_logits: Vec<f64>,
 }
-
-/// splitmix64's finaliser.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Mixture {
     fn label(&self) -> String {
@@ -216,10 +207,11 @@ impl Mixture {
     fn bytes(&self, name: &str, sizes: &[usize], seed: u64) -> (Dtype, Vec<u8>) {
         let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
         let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325, hash);
-        let key = mix(mix(seed.wrapping_add(GOLDEN)) ^ hash);
+        let key = arithmetic::stream_key(seed, hash);
         let count: usize = sizes.iter().product();
-        let pairs =
-            (0..count.div_ceil(2) as u64).map(|at| mix(key.wrapping_add(at.wrapping_mul(GOLDEN))));
+        let pair =
+            |at: u64| arithmetic::splitmix64(key.wrapping_add(at.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        let pairs = (0..count.div_ceil(2) as u64).map(pair);
         let bits = pairs.flat_map(|pair| [pair as u32, (pair >> 32) as u32]).take(count);
         if name.ends_with("_blocks") {
             return (Dtype::U8, bits.map(|bits| bits as u8).collect());
@@ -255,8 +247,7 @@ impl Mixture {
 /// Every family of experts: routing, layouts and formats of their tensors, windows, sinks and latent attention.
 #[test]
 fn every_mixture_computes_what_transformers_does() {
-    let golden = include_str!("../../../tests/families/experts.json");
-    let Mixtures { seed, tokens, cases } = serde_json::from_str(golden).unwrap();
+    let Golden { seed, tokens, cases } = mixtures();
     assert!(cases.len() >= 7);
     for case in &cases {
         let dir = tempfile::tempdir().unwrap();
@@ -273,8 +264,7 @@ fn every_mixture_computes_what_transformers_does() {
 /// 64 columns of an expert are 16 a rank on TP 4, which are no whole blocks of 32.
 #[test]
 fn cells_of_packed_checkpoints_are_bf16_where_ranks_hold_parts_of_blocks() {
-    let golden = include_str!("../../../tests/families/experts.json");
-    let Mixtures { seed, cases, .. } = serde_json::from_str(golden).unwrap();
+    let Golden { seed, cases, .. } = mixtures();
     let case = cases.iter().find(|case| case.stored == DType::Mxfp4).unwrap();
     let dir = tempfile::tempdir().unwrap();
     case.write(dir.path(), seed, "");
@@ -294,8 +284,7 @@ fn cells_of_packed_checkpoints_are_bf16_where_ranks_hold_parts_of_blocks() {
 
 #[test]
 fn a_missing_expert_is_named() {
-    let golden = include_str!("../../../tests/families/experts.json");
-    let Mixtures { seed, cases, .. } = serde_json::from_str(golden).unwrap();
+    let Golden { seed, cases, .. } = mixtures();
     for (family, tensor) in [
         ("mixtral", "model.layers.1.block_sparse_moe.experts.5.w3.weight"),
         ("qwen3_moe", "model.layers.2.mlp.experts.7.down_proj.weight"),
@@ -314,8 +303,7 @@ fn a_missing_expert_is_named() {
 /// What only another family has is not left out silently.
 #[test]
 fn a_tensor_of_another_family_is_refused_by_name() {
-    let golden = include_str!("../../../tests/families/golden.json");
-    let Golden { seed, cases, .. } = serde_json::from_str(golden).unwrap();
+    let Golden { seed, cases, .. } = families();
     for (family, tensor) in [("qwen2", "self_attn.k_proj.bias"), ("qwen3", "self_attn.k_norm.weight")] {
         let case = cases.iter().find(|case| case.config["model_type"] == family).unwrap();
         let dir = tempfile::tempdir().unwrap();

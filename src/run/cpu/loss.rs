@@ -160,6 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cpu::evaluate_tests::log_softmax;
     use model::{Matrix, MatrixData};
 
     fn numbers(count: usize, scale: f32, seed: u64) -> Vec<f32> {
@@ -175,12 +176,6 @@ mod tests {
             .chunks_exact(width)
             .map(|x| head.chunks_exact(width).map(|w| product(x, w)).collect())
             .collect()
-    }
-
-    fn log_softmax(logits: &[f64]) -> Vec<f64> {
-        let max = logits.iter().copied().fold(f64::MIN, f64::max);
-        let total = logits.iter().map(|l| (l - max).exp()).sum::<f64>().ln();
-        logits.iter().map(|l| l - max - total).collect()
     }
 
     fn best(logits: &[f64]) -> usize {

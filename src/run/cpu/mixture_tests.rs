@@ -13,7 +13,7 @@ use plan::{
 /// Rows of each rank.
 type Streams = Vec<Vec<Vec<f64>>>;
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
@@ -47,12 +47,11 @@ impl Reference<'_> {
     fn choice(&self, layer: u32, x: &[f64]) -> Vec<(usize, f64)> {
         let of = self.shape.experts_of(layer).unwrap();
         let (k, rule) = (of.top_k as usize, &of.routing);
-        let router = self.tensor(Tensor::Router(layer));
         let bias = || match rule.bias {
             RouterBias::None => vec![0.0; of.count as usize],
             _ => self.tensor(Tensor::RouterBias(layer)).data,
         };
-        let z: Vec<f64> = router.data.chunks(router.columns).map(|w| dot(w, x)).collect();
+        let z = self.tensor(Tensor::Router(layer)).times(x);
         let weighed = |of: &[f64], chosen: Vec<usize>| -> Vec<(usize, f64)> {
             let sum = if rule.renormalise { chosen.iter().map(|e| of[*e]).sum() } else { 1.0 };
             chosen.into_iter().map(|expert| (expert, rule.scale * of[expert] / sum)).collect()
@@ -152,10 +151,7 @@ impl Reference<'_> {
         let [nope, rope, value, rank] =
             [latent.nope_dim, latent.rope_dim, latent.value_dim, latent.kv_rank].map(|n| n as usize);
         let heads = self.shape.heads as usize;
-        let product = |tensor: Tensor, x: &[f64]| -> Vec<f64> {
-            let w = self.tensor(tensor);
-            w.data.chunks(w.columns).map(|w| dot(w, x)).collect()
-        };
+        let product = |tensor: Tensor, x: &[f64]| self.tensor(tensor).times(x);
         let (yarn, frequencies) = (self.shape.rope.yarn, self.shape.rope.frequencies(latent.rope_dim));
         let rotated = |x: &[f64], position: usize| -> Vec<f64> {
             let scale = yarn.map_or(1.0, |yarn| yarn.rotated_scale);

@@ -1,32 +1,17 @@
 //! Pipeline stages on the cpu backend: real transfers between ranks, and the numbers of a run without stages.
 
 use super::run::run;
-use super::tests::{Reference, tiny};
+use super::tests::{Reference, spec, tiny};
 use crate::shared::Computed;
 use crate::{Job, Outcome};
 use model::WeightSource;
+use plan::Lane;
 use plan::testing::ARCHITECTURES;
-use plan::{DType, Lane};
-use table::{Backend, Link, Spec};
+use table::{Link, Spec};
 use trace::Trace;
 
 fn cell(architecture: &str, tp: u32, pp: u32) -> Spec {
-    Spec {
-        architecture: architecture.parse().unwrap(),
-        model: "tiny".into(),
-        dtype: DType::F32,
-        tp,
-        pp,
-        batch: 3,
-        prompt_tokens: 8,
-        output_tokens: 5,
-        backend: Backend::Cpu,
-        hardware: "host".into(),
-        samples: 2,
-        warmup: 1,
-        seed: 11,
-        ..Spec::default()
-    }
+    Spec { pp, batch: 3, samples: 2, ..spec(architecture, tp, "native") }
 }
 
 fn ran(spec: &Spec) -> (Outcome, Trace) {
@@ -65,13 +50,7 @@ fn stages_agree_with_an_independent_forward_pass() {
     for architecture in ARCHITECTURES.into_iter().filter(|name| *name != "upper-bound") {
         for tp in [1, 2] {
             let cell = Spec { batch: 1, output_tokens: 4, ..cell(architecture, tp, 2) };
-            let reference = Reference {
-                shape: &model.shape,
-                source: &source,
-                tp: tp as usize,
-                ep: 1,
-                dtype: DType::F32,
-            };
+            let reference = Reference::plain(&model.shape, &source, tp);
             let mut sequence = crate::recorder::prompts(&cell, model.shape.vocab);
             for _ in 0..cell.output_tokens {
                 let logits = reference.logits(&cell.architecture, &sequence).pop().unwrap();

@@ -216,7 +216,7 @@ fn bad_requests_are_explained() {
     assert!(error(|r| r.tp = 3).contains("TP 3 does not divide 8 heads"));
 }
 
-fn spec(architecture: &str, tp: u32, link: &str) -> Spec {
+pub(super) fn spec(architecture: &str, tp: u32, link: &str) -> Spec {
     Spec {
         architecture: architecture.parse().unwrap(),
         model: "tiny".into(),

@@ -67,22 +67,11 @@ pub(super) fn expand(
 mod tests {
     use super::*;
     use model::Model;
-    use plan::{Phase, PlanSpec, Precision, Variant};
+    use plan::Phase;
 
     fn program(model: &str, phase: Phase, tp: u32) -> (GpuProgram, ModelShape) {
         let shape = Model::resolve(model).expect("built in").shape;
-        let spec = PlanSpec {
-            shape: shape.clone(),
-            architecture: "ladder".parse().expect("an architecture"),
-            tp,
-            phase,
-            precision: Precision::gpu(DType::Fp8),
-            lowering: GpuProgram::lowering(false),
-            variant: Variant::default(),
-            batch: 1,
-            pp: 1,
-        };
-        (GpuProgram::new(&spec, 0).expect("a plan"), shape)
+        (GpuProgram::plain(&shape, "ladder", tp, DType::Fp8, phase, false), shape)
     }
 
     #[test]
@@ -100,7 +89,7 @@ mod tests {
     #[test]
     fn the_largest_weight_of_a_long_prefill_is_expanded() {
         let (prefill, shape) = program("llama-3-8b", Phase::Prefill, 2);
-        let step = |sequences, tokens| StepSize { first_sequence: 0, sequences, first_token: 0, tokens };
+        let step = |sequences, tokens| StepSize::prefill((sequences, tokens));
         let (hidden, intermediate) = (u64::from(shape.hidden), u64::from(shape.intermediate));
         // gate and up; the head has but the last row of each sequence
         assert_eq!(expanded_bytes(&prefill, &shape, &step(4, 1024)), 2 * hidden * intermediate);

@@ -59,11 +59,10 @@ impl MemorySizes {
     }
 
     fn step(&self, program: &GpuProgram) -> StepSize {
-        let (sequences, tokens) = match program.plan.phase {
-            plan::Phase::Prefill => self.prefill,
-            plan::Phase::Decode => (self.batch, 1),
-        };
-        StepSize { first_sequence: 0, sequences, first_token: 0, tokens }
+        match program.plan.phase {
+            Phase::Prefill => StepSize::prefill(self.prefill),
+            Phase::Decode => StepSize::decode(self.batch),
+        }
     }
 
     pub fn buffers(&self, program: &GpuProgram) -> Vec<u64> {

@@ -53,7 +53,7 @@ pub(super) fn lacks(spec: &Spec) -> Option<String> {
     match GpuAllReduce::from_collective(collective) {
         Err(error) => return Some(error.to_string()),
         Ok(GpuAllReduce::Nccl) => return None,
-        Ok(GpuAllReduce::OneShot | GpuAllReduce::OneShotAddNorm) => {}
+        Ok(_) => {}
     }
     let why = if spec.link.is_emulated() {
         "needs one GPU per rank; an emulated link runs one rank and takes its latency from the hardware profile".to_owned()

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use base::error::{Error, Result};
-#[cfg(test)]
-use plan::{Architecture, ModelShape, Phase};
 use plan::{
     Buffer, BufferId, CommDType, DType, Element, Groups, Kind, Lane, Lowering, Operation, Plan,
     PlanSpec, Precision, Rows, ValueId,
 };
+#[cfg(test)]
+use plan::{ModelShape, Phase};
 
 /// A plan with the data shared by all ranks.
 #[derive(Clone, Debug)]
@@ -59,24 +59,16 @@ impl GpuProgram {
     #[cfg(test)]
     pub(super) fn plain(
         shape: &ModelShape,
-        architecture: &Architecture,
+        architecture: &str,
         tp: u32,
         dtype: DType,
         phase: Phase,
         all_logits: bool,
-    ) -> Result<Self> {
-        let spec = PlanSpec {
-            shape: shape.clone(),
-            architecture: architecture.clone(),
-            tp,
-            phase,
-            precision: Precision::gpu(dtype),
-            lowering: Self::lowering(all_logits),
-            variant: plan::Variant::default(),
-            batch: 1,
-            pp: 1,
-        };
-        Self::new(&spec, 0)
+    ) -> Self {
+        let architecture = architecture.parse().expect("an architecture");
+        let cell = table::Spec { architecture, tp, ..table::Spec::default() };
+        let spec = cell.plan(shape, phase, Precision::gpu(dtype), Self::lowering(all_logits));
+        Self::new(&spec, 0).expect("a plan")
     }
 
     /// For each operation, true if a collective may be in flight while it computes: neither depends on the
@@ -165,7 +157,12 @@ pub(super) struct StepSize {
 
 impl StepSize {
     pub fn decode(sequences: u32) -> Self {
-        Self { first_sequence: 0, sequences, first_token: 0, tokens: 1 }
+        Self::prefill((sequences, 1))
+    }
+
+    /// Whole step of so many sequences with so many new tokens each.
+    pub fn prefill((sequences, tokens): (u32, u32)) -> Self {
+        Self { first_sequence: 0, sequences, first_token: 0, tokens }
     }
 
     /// Part of the step that one group of the batch processes.
@@ -201,9 +198,7 @@ mod tests {
 
     fn beside(architecture: &str, tp: u32) -> (GpuProgram, Vec<bool>) {
         let shape = Model::resolve("tiny").expect("built in").shape;
-        let architecture: Architecture = architecture.parse().expect("an architecture");
-        let program = GpuProgram::plain(&shape, &architecture, tp, DType::Bf16, Phase::Decode, false)
-            .expect("a plan");
+        let program = GpuProgram::plain(&shape, architecture, tp, DType::Bf16, Phase::Decode, false);
         let beside = program.beside_collectives();
         (program, beside)
     }

@@ -141,11 +141,8 @@ fn one_of_many(
     emit: &mut dyn FnMut(RunEvent),
 ) -> Result<RankOutcome> {
     let collective = shared.job.spec.collective;
-    match GpuAllReduce::from_collective(collective)? {
-        GpuAllReduce::Nccl => {}
-        GpuAllReduce::OneShot | GpuAllReduce::OneShotAddNorm => {
-            return Err(Error::input(one_shot::lacks_processes(collective)));
-        }
+    if GpuAllReduce::from_collective(collective)? != GpuAllReduce::Nccl {
+        return Err(Error::input(one_shot::lacks_processes(collective)));
     }
     let nccl = Nccl::load()?;
     among(shared, nccl, shared.job.ranks.device, peers, None, emit)

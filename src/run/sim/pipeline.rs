@@ -159,40 +159,31 @@ impl SimulatedCell<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{shape_70b, shape_tiny, simulate, spec};
+    use super::super::testing::{alone, shape_70b, shape_tiny, simulate, spec};
     use super::*;
     use crate::Feasibility;
     use machine::hardware::{MemoryNeed, Target};
-    use plan::{Architecture, Kind, Lowering, PlanSpec, Precision, Variant};
+    use plan::{Kind, Lowering, Precision};
     use table::{Link, Spec};
     use trace::overlap::{Selection, overlap};
 
     /// A cell of a model with 4 layers on two stages, without contention.
     fn cell(architecture: &str, micro_batches: u32, batch: u32) -> Spec {
         let link = Link::Emulated { alpha_us: 10.0, gb_s: 50.0 };
-        let plain = spec(architecture, "tiny");
-        let mut cell = Spec { tp: 2, pp: 2, micro_batches, batch, link, ..plain };
-        (cell.prompt_tokens, cell.output_tokens) = (64, 6);
-        for key in ["contention.memory", "contention.arithmetic", "contention.comm"] {
-            cell.set.insert(key.into(), "0".into());
-        }
-        cell
+        let plain = Spec { prompt_tokens: 64, output_tokens: 6, ..spec(architecture, "tiny") };
+        alone(Spec { tp: 2, pp: 2, micro_batches, batch, link, ..plain })
+    }
+
+    /// Decode plans of a cell's stages.
+    fn stages(cell: &Spec) -> Vec<Plan> {
+        let precision = Precision::uniform(plan::DType::F16);
+        let plan = cell.plan(&shape_tiny(), Phase::Decode, precision, Lowering::default());
+        Plan::stages(&plan).unwrap()
     }
 
     /// Two stages whose only compute operations last `compute` (ns) and whose sends last `send`.
     fn by_hand(compute: [i64; 2], send: [i64; 2], micro_batches: u32, steps: usize) -> Vec<i64> {
-        let plans = Plan::stages(&PlanSpec {
-            shape: shape_tiny(),
-            architecture: Architecture::Standard,
-            tp: 1,
-            phase: Phase::Decode,
-            precision: Precision::uniform(plan::DType::F16),
-            lowering: Lowering::default(),
-            variant: Variant { micro_batches, ..Variant::default() },
-            batch: micro_batches,
-            pp: 2,
-        })
-        .unwrap();
+        let plans = stages(&Spec { tp: 1, ..cell("standard", micro_batches, micro_batches) });
         let durations: Vec<Durations<'_>> = plans
             .iter()
             .zip(compute.iter().zip(send))
@@ -234,16 +225,7 @@ mod tests {
 
     #[test]
     fn a_stage_is_idle_until_its_data_has_arrived() {
-        let plans = Plan::stages(&PlanSpec {
-            pp: 2,
-            ..cell("standard", 1, 1).plan(
-                &shape_tiny(),
-                Phase::Decode,
-                Precision::uniform(plan::DType::F16),
-                Lowering::default(),
-            )
-        })
-        .unwrap();
+        let plans = stages(&cell("standard", 1, 1));
         let receive = |free: i64, sent: i64| {
             let mut clock = LaneClock { free: [free, 0], tokens: 0 };
             let mut messages = StageMessages::default();
@@ -386,10 +368,7 @@ mod tests {
 
     #[test]
     fn stages_that_cannot_be_are_refused_by_name() {
-        let refused = |cell: Spec| match crate::feasibility::assess(&cell).unwrap() {
-            Feasibility::Skipped(why) => why,
-            found => format!("{found:?}"),
-        };
+        let refused = |cell: Spec| crate::testing::told(crate::feasibility::assess(&cell).unwrap());
         let tiny = |pp| Spec { pp, ..spec("ladder", "tiny") };
         assert_eq!(refused(tiny(4)), "Runs");
         assert!(refused(tiny(5)).starts_with("PP 5 exceeds the model's 4 layers"));

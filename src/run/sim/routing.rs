@@ -3,6 +3,7 @@
 //! With whole experts on ranks, a rank's work depends on the choices of a step's tokens. They are drawn a few
 //! times from the cell's seed; popularities are dealt to experts anew in each draw, because layers differ.
 
+use super::skew::normal;
 use plan::{ExpertLoad, ModelShape};
 use table::Spec;
 
@@ -145,10 +146,8 @@ impl ExpertRouting {
 
 /// Approximately binomial count.
 fn about(tokens: f64, share: f64, random: &mut fastrand::Rng) -> f64 {
-    let (u, v) = (1.0 - random.f64(), random.f64());
-    let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
     let spread = (tokens * share * (1.0 - share)).max(0.0).sqrt();
-    (tokens * share + spread * normal).round().clamp(0.0, tokens)
+    (tokens * share + spread * normal(random)).round().clamp(0.0, tokens)
 }
 
 #[cfg(test)]

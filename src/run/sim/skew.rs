@@ -23,23 +23,19 @@ const MIN_FACTOR: f64 = 0.05;
 /// draw equally often.
 const PACED_STEPS: i64 = 2 * DRAWS as i64;
 
-/// Normal random numbers from a seed: the same on any machine and any number of threads.
-pub(super) struct Normal(fastrand::Rng);
+/// Random numbers of a rank's step: the same on any machine and any number of threads.
+fn random_of(seed: u64, rank: u64, step: u64) -> fastrand::Rng {
+    // distinct streams: the generator mixes its seed well, so odd multipliers suffice
+    let mixed = seed
+        ^ rank.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ step.wrapping_add(1).wrapping_mul(0xd1b5_4a32_d192_ed03);
+    fastrand::Rng::with_seed(mixed)
+}
 
-impl Normal {
-    pub(super) fn new(seed: u64, rank: u64, step: u64) -> Self {
-        // distinct streams: the generator mixes its seed well, so odd multipliers suffice
-        let mixed = seed
-            ^ rank.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            ^ step.wrapping_add(1).wrapping_mul(0xd1b5_4a32_d192_ed03);
-        Self(fastrand::Rng::with_seed(mixed))
-    }
-
-    /// Next number (Box and Muller, 1958).
-    pub(super) fn next(&mut self) -> f64 {
-        let (u, v) = (1.0 - self.0.f64(), self.0.f64());
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
+/// Next normal number (Box and Muller, 1958).
+pub(super) fn normal(random: &mut fastrand::Rng) -> f64 {
+    let (u, v) = (1.0 - random.f64(), random.f64());
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
 pub(super) struct SkewedRanks {
@@ -141,7 +137,7 @@ impl SkewedRanks {
             .map(|(&clock, rank)| Rank {
                 clock,
                 // a rank's speed is the same in prefill and decode
-                speed: (1.0 + skew.rank_pct / 100.0 * Normal::new(seed, rank, u64::MAX - 1).next())
+                speed: (1.0 + skew.rank_pct / 100.0 * normal(&mut random_of(seed, rank, u64::MAX - 1)))
                     .max(MIN_FACTOR),
                 ends: vec![PENDING; dependencies.len()],
                 durations: vec![0; dependencies.len()],
@@ -265,11 +261,11 @@ impl SkewedRanks {
     fn draw(&mut self, durations: &Durations<'_>) {
         let share = self.skew.operation_pct / 100.0;
         for (rank, index) in self.ranks.iter_mut().zip(0_u64..) {
-            let mut normal = Normal::new(self.seed, index, self.steps);
+            let mut random = random_of(self.seed, index, self.steps);
             rank.host.clone_from(&durations.host);
             for (own, &ns) in rank.durations.iter_mut().zip(&durations.ns) {
                 let jitter =
-                    if share > 0.0 { (1.0 + share * normal.next()).max(MIN_FACTOR) } else { 1.0 };
+                    if share > 0.0 { (1.0 + share * normal(&mut random)).max(MIN_FACTOR) } else { 1.0 };
                 *own = (ns as f64 * rank.speed * jitter).round() as i64;
             }
             // by layer, so that every wiring meets the same loads; an odd stride meets all of them

@@ -2,23 +2,22 @@
 
 use super::Simulator;
 use crate::RunResult;
-use plan::{Architecture, DType, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision};
+use plan::{Architecture, DType, Lowering, ModelShape, Phase, Plan, Precision};
 use table::Spec;
 pub(crate) use table::testing::{cell as spec, shape_70b, shape_tiny};
 
 pub(crate) fn plan(architecture: &Architecture, shape: &ModelShape, tp: u32, phase: Phase) -> Plan {
-    Plan::new(&PlanSpec {
-        shape: shape.clone(),
-        architecture: architecture.clone(),
-        tp,
-        phase,
-        precision: Precision::uniform(DType::F16),
-        lowering: Lowering { fuse_add_norm: true, ..Lowering::default() },
-        variant: plan::Variant::default(),
-        batch: 1,
-        pp: 1,
-    })
-    .unwrap()
+    let cell = Spec { architecture: architecture.clone(), tp, ..Spec::default() };
+    let lowering = Lowering { fuse_add_norm: true, ..Lowering::default() };
+    Plan::new(&cell.plan(shape, phase, Precision::uniform(DType::F16), lowering)).unwrap()
+}
+
+/// Lanes that leave each other alone.
+pub(super) fn alone(mut spec: Spec) -> Spec {
+    for key in ["contention.memory", "contention.arithmetic", "contention.comm"] {
+        spec.set.insert(key.into(), "0".into());
+    }
+    spec
 }
 
 /// Simulates a cell of a model with this shape.

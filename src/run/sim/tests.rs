@@ -6,7 +6,7 @@ use super::Simulator;
 use super::durations::Durations;
 use super::lane_times::LaneTimes;
 use super::lanes::{LaneClock, LaneSimulation, SimulatedOperation};
-use super::testing::{plan, shape_70b, shape_tiny, simulate, spec};
+use super::testing::{alone, plan, shape_70b, shape_tiny, simulate, spec};
 use base::error::Error;
 use machine::hardware::{CollectiveScale, Target};
 use plan::testing::ARCHITECTURES;
@@ -22,14 +22,6 @@ fn sample(spec: &Spec, shape: &ModelShape) -> Sample {
 fn traced(spec: &Spec, shape: &ModelShape) -> (Sample, Trace) {
     let (mut outcome, trace) = simulate(spec, shape, true).unwrap();
     (outcome.samples.remove(0), trace.unwrap())
-}
-
-/// Lanes that leave each other alone.
-fn alone(mut spec: Spec) -> Spec {
-    for key in ["contention.memory", "contention.arithmetic", "contention.comm"] {
-        spec.set.insert(key.into(), "0".into());
-    }
-    spec
 }
 
 /// Three operations of the tiny plan, rewired: `reads` names writers (None: the step's tokens).

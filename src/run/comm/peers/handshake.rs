@@ -55,12 +55,8 @@ enum Role {
     Joiner,
 }
 
-/// Answer of rank 0 to a process that has joined.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Admission {
-    Welcome,
-    Refused(String),
-}
+/// Answer of rank 0 to a process that has joined; `Err` is the reason of a refusal.
+pub(super) type Admission = Result<(), String>;
 
 impl Message {
     fn bytes(&self) -> io::Result<Vec<u8>> {
@@ -71,16 +67,14 @@ impl Message {
     }
 }
 
-impl Admission {
-    /// Sends the last message of a handshake.
-    pub fn send(&self, mut to: impl Write) -> io::Result<()> {
-        let message = match self {
-            Self::Welcome => Message::Welcome,
-            Self::Refused(why) => Message::Refused(why.chars().take(MAX_REFUSAL).collect()),
-        };
-        to.write_all(&message.bytes()?)?;
-        to.flush()
-    }
+/// Sends the last message of a handshake: a welcome, or the reason of a refusal.
+pub(super) fn answer(mut to: impl Write, admission: Result<(), &str>) -> io::Result<()> {
+    let message = match admission {
+        Ok(()) => Message::Welcome,
+        Err(why) => Message::Refused(why.chars().take(MAX_REFUSAL).collect()),
+    };
+    to.write_all(&message.bytes()?)?;
+    to.flush()
 }
 
 /// One side of a handshake.
@@ -98,7 +92,7 @@ impl<R: Read, W: Write> Handshake<R, W> {
         Self { from, to, transcript }
     }
 
-    /// Rank 0's side up to the identity of the other process. [`Admission::send`] ends the handshake.
+    /// Rank 0's side up to the identity of the other process. [`answer`] ends the handshake.
     pub fn accept(&mut self) -> io::Result<MeetingMember> {
         match self.receive()? {
             Message::Hello { protocol: PROTOCOL, .. } => {}
@@ -144,8 +138,8 @@ impl<R: Read, W: Write> Handshake<R, W> {
         self.send(&Message::Join(member))?;
         self.prove(Role::Joiner)?;
         match self.receive()? {
-            Message::Welcome => Ok(Admission::Welcome),
-            Message::Refused(why) => Ok(Admission::Refused(printable(&why).into_owned())),
+            Message::Welcome => Ok(Ok(())),
+            Message::Refused(why) => Ok(Err(printable(&why).into_owned())),
             _ => Err(unexpected()),
         }
     }
@@ -249,8 +243,8 @@ mod tests {
         let recorded = Recorded(&listener, &mut read);
         let mut handshake = Handshake::new((recorded, &listener), &Secret::from_text(SHARED), 9, 23_000);
         assert_eq!(handshake.accept().unwrap(), member());
-        Admission::Refused("full\u{1b}[2J".into()).send(&listener).unwrap();
-        let Admission::Refused(why) = joining.join().unwrap().unwrap() else { panic!("let in") };
+        answer(&listener, Err("full\u{1b}[2J")).unwrap();
+        let why = joining.join().unwrap().unwrap().expect_err("let in");
         assert!(why.starts_with("full") && !why.contains('\u{1b}'), "{why:?}");
         let why = side(SHARED, 9, 23_000, &read).accept().unwrap_err().to_string();
         assert!(why.contains("does not have this job's secret"), "{why}");
@@ -284,7 +278,7 @@ mod tests {
     fn long_refusals_are_cut() {
         for long in ["\u{1f980}", "\u{1}"] {
             let mut sent = Vec::new();
-            Admission::Refused(long.repeat(100_000)).send(&mut sent).unwrap();
+            answer(&mut sent, Err(&long.repeat(100_000))).unwrap();
             assert!(sent.len() < MAX_MESSAGE as usize);
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-use super::handshake::{Admission, Handshake, MeetingMember};
+use super::handshake::{Admission, Handshake, MeetingMember, answer};
 use super::mailbox::{Frame, Mailbox};
 use super::secret::Secret;
 use base::error::{Error, Result};
@@ -227,7 +227,7 @@ fn accept(stream: &TcpStream, secret: &Secret, job: u64) -> io::Result<MeetingMe
     let mut handshake = Handshake::new(bounded(stream)?, secret, job, port);
     let member = handshake.accept();
     if let Err(e) = &member {
-        let _ = Admission::Refused(e.to_string()).send(stream);
+        let _ = answer(stream, Err(&e.to_string()));
     }
     member
 }
@@ -295,7 +295,7 @@ fn gather_all(
                 }
             };
             if let Some(why) = contradiction(meeting, &member) {
-                let _ = Admission::Refused(why.clone()).send(&*stream);
+                let _ = answer(&*stream, Err(&why));
                 tell_all(&streams, &why);
                 return Err(Error::failed(format!("{why} ({address})")));
             }
@@ -303,11 +303,11 @@ fn gather_all(
             if let Some(first) = &streams[rank] {
                 let place = first.peer_addr().map(|a| format!(" from {a}")).unwrap_or_default();
                 let why = format!("rank {rank} came twice: it is here already{place}");
-                let _ = Admission::Refused(why.clone()).send(&*stream);
+                let _ = answer(&*stream, Err(&why));
                 odd.push(format!("{why} ({address})"));
                 continue;
             }
-            match (Admission::Welcome.send(&*stream), stream.try_clone()) {
+            match (answer(&*stream, Ok(())), stream.try_clone()) {
                 (Ok(()), Ok(stream)) => streams[rank] = Some(stream),
                 _ => odd.push(format!("rank {rank} went away at once ({address})")),
             }
@@ -439,8 +439,8 @@ fn join(
         for port in &meeting.ports {
             for address in resolve(&meeting.address, *port)? {
                 match try_join(meeting, secret, address) {
-                    Ok((stream, Admission::Welcome)) => return Ok(stream),
-                    Ok((_, Admission::Refused(why))) => {
+                    Ok((stream, Ok(()))) => return Ok(stream),
+                    Ok((_, Err(why))) => {
                         return Err(Error::failed(format!(
                             "rank 0 at {address} does not let rank {rank} in: {why}"
                         )));

@@ -1,6 +1,7 @@
 //! Forward pass that is independent of plans: f64, one token at a time, no cache layout, no shards but where the
 //! architecture is about shards.
 
+use crate::cpu::mixture_tests::dot;
 use model::WeightSource;
 use plan::{Architecture, Channels, DType, HeadStep, ModelShape, Shard, Tensor, Weight, WeightPart};
 
@@ -8,6 +9,17 @@ use plan::{Architecture, Channels, DType, HeadStep, ModelShape, Shard, Tensor, W
 pub(in crate::cpu) struct Whole {
     pub columns: usize,
     pub data: Vec<f64>,
+}
+
+impl Whole {
+    fn row(&self, at: usize) -> &[f64] {
+        &self.data[at * self.columns..][..self.columns]
+    }
+
+    /// Its product with a vector.
+    pub(in crate::cpu) fn times(&self, x: &[f64]) -> Vec<f64> {
+        self.data.chunks(self.columns).map(|row| dot(row, x)).collect()
+    }
 }
 
 pub(in crate::cpu) struct Reference<'a> {
@@ -20,7 +32,12 @@ pub(in crate::cpu) struct Reference<'a> {
     pub dtype: DType,
 }
 
-impl Reference<'_> {
+impl<'a> Reference<'a> {
+    /// With f32 weights, and experts divided like everything else.
+    pub(in crate::cpu) fn plain(shape: &'a ModelShape, source: &'a WeightSource, tp: u32) -> Self {
+        Self { shape, source, tp: tp as usize, ep: 1, dtype: DType::F32 }
+    }
+
     pub(in crate::cpu) fn tensor(&self, tensor: Tensor) -> Whole {
         let (outputs, inputs) = tensor.dimensions(self.shape);
         let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
@@ -68,12 +85,7 @@ impl Reference<'_> {
         // `part`: 0 queries, 1 keys, 2 values
         let project =
             |part: usize, w: &Whole, head: usize, x: &[f64], position: Option<usize>| -> Vec<f64> {
-                let mut y: Vec<f64> = (0..dim)
-                    .map(|i| {
-                        let row = &w.data[(head * dim + i) * w.columns..][..w.columns];
-                        row.iter().zip(x).map(|(a, b)| a * b).sum()
-                    })
-                    .collect();
+                let mut y: Vec<f64> = (0..dim).map(|i| dot(w.row(head * dim + i), x)).collect();
                 match s.qkv {
                     HeadStep::Biased => {
                         y.iter_mut().zip(&own[part][head * dim..]).for_each(|(y, bias)| *y += bias);
@@ -123,8 +135,7 @@ impl Reference<'_> {
                         let scores: Vec<f64> = (first..=position)
                             .map(|p| {
                                 let key = project(1, &k, kv, &x[p], Some(p));
-                                query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>()
-                                    / (dim as f64).sqrt()
+                                dot(&query, &key) / (dim as f64).sqrt()
                             })
                             .collect();
                         let sink = sinks.as_ref().map(|sinks| sinks[head]);
@@ -175,15 +186,8 @@ impl Reference<'_> {
                     .map(|x| {
                         let mut out = vec![0.0; self.shape.hidden as usize];
                         for column in rank * width..(rank + 1) * width {
-                            let product = |w: &Whole| -> f64 {
-                                w.data[column * w.columns..][..w.columns]
-                                    .iter()
-                                    .zip(x)
-                                    .map(|(a, b)| a * b)
-                                    .sum()
-                            };
-                            let g = product(&gate);
-                            let active = g / (1.0 + (-g).exp()) * product(&up);
+                            let g = dot(gate.row(column), x);
+                            let active = g / (1.0 + (-g).exp()) * dot(up.row(column), x);
                             for (row, out) in out.iter_mut().enumerate() {
                                 *out += down.data[row * down.columns + column] * active;
                             }
@@ -199,10 +203,7 @@ impl Reference<'_> {
     pub(in crate::cpu) fn logits(&self, architecture: &Architecture, tokens: &[u32]) -> Vec<Vec<f64>> {
         type Stream = Vec<Vec<f64>>;
         let embedding = self.tensor(Tensor::Embedding);
-        let x0: Stream = tokens
-            .iter()
-            .map(|t| embedding.data[*t as usize * embedding.columns..][..embedding.columns].to_vec())
-            .collect();
+        let x0: Stream = tokens.iter().map(|t| embedding.row(*t as usize).to_vec()).collect();
         let plus = |a: &Stream, b: &Stream| -> Stream {
             a.iter().zip(b).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a + b).collect()).collect()
         };
@@ -212,6 +213,22 @@ impl Reference<'_> {
             streams.iter().map(|s| s.iter().map(|x| self.norm(x, tensor)).collect()).collect()
         };
         let same = |x: &Stream| vec![x.clone(); self.tp];
+        let each_plus = |a: &[Stream], b: &[Stream]| -> Vec<Stream> {
+            a.iter().zip(b).map(|(a, b)| plus(a, b)).collect()
+        };
+        let mean = |parts: &[Stream]| -> Stream {
+            let tp = self.tp as f64;
+            total(parts).iter().map(|x| x.iter().map(|x| x / tp).collect()).collect()
+        };
+        let attend =
+            |layer: u32, x: &[Stream]| self.attention(layer, &norm(x, Tensor::InputNorm(layer)));
+        let feed =
+            |layer: u32, x: &[Stream]| self.mlp(layer, &norm(x, Tensor::PostAttentionNorm(layer)));
+        // a layer's attention is an even module, its MLP the odd one behind
+        let run = |module: u32, x: &[Stream]| match module % 2 {
+            0 => attend(module / 2, x),
+            _ => feed(module / 2, x),
+        };
         let layers = self.shape.layers;
         let stream = match architecture {
             // every rank keeps a residual of its own; n = None: they never synchronise
@@ -222,13 +239,8 @@ impl Reference<'_> {
                 };
                 let mut residuals = same(&x0);
                 for module in 0..2 * layers {
-                    let layer = module / 2;
-                    let outputs = if module % 2 == 0 {
-                        self.attention(layer, &norm(&residuals, Tensor::InputNorm(layer)))
-                    } else {
-                        self.mlp(layer, &norm(&residuals, Tensor::PostAttentionNorm(layer)))
-                    };
-                    residuals = residuals.iter().zip(&outputs).map(|(r, o)| plus(r, o)).collect();
+                    let outputs = run(module, &residuals);
+                    residuals = each_plus(&residuals, &outputs);
                     if every.is_some_and(|n| (module + 1) % n == 0 || module + 1 == 2 * layers) {
                         // sum over ranks of (output + residual before it / tp)
                         let tp = self.tp as f64;
@@ -254,12 +266,7 @@ impl Reference<'_> {
                 let mut residuals = same(&x0);
                 let mut outputs: Vec<Vec<Stream>> = Vec::new();
                 for module in 0..modules {
-                    let layer = module as u32 / 2;
-                    outputs.push(if module % 2 == 0 {
-                        self.attention(layer, &norm(&residuals, Tensor::InputNorm(layer)))
-                    } else {
-                        self.mlp(layer, &norm(&residuals, Tensor::PostAttentionNorm(layer)))
-                    });
+                    outputs.push(run(module as u32, &residuals));
                     let alone = module < delay || module >= modules - delay.min(modules);
                     let s = if alone { (self.tp as f64).sqrt() } else { 1.0 };
                     for rank in 0..self.tp {
@@ -271,26 +278,19 @@ impl Reference<'_> {
                         }
                     }
                 }
-                let normed: Vec<Stream> = residuals
-                    .iter()
-                    .map(|s| s.iter().map(|x| self.norm(x, Tensor::FinalNorm)).collect())
-                    .collect();
-                let mean = total(&normed);
-                let tp = self.tp as f64;
-                let mean: Stream = mean.iter().map(|x| x.iter().map(|x| x / tp).collect()).collect();
-                return self.head(&mean);
+                return self.head(&mean(&norm(&residuals, Tensor::FinalNorm)));
             }
             // in the layers in question the MLP reads the residual and the rank's own part of attention
             Architecture::SyncDrop(which) if self.tp > 1 => {
                 let mut x = x0;
                 for layer in 0..layers {
-                    let attention = self.attention(layer, &norm(&same(&x), Tensor::InputNorm(layer)));
+                    let attention = attend(layer, &same(&x));
                     let summed = plus(&x, &total(&attention));
                     let inputs: Vec<Stream> = match which.contains(layer, layers) {
                         true => attention.iter().map(|own| plus(&x, own)).collect(),
                         false => same(&summed),
                     };
-                    let mlp = self.mlp(layer, &norm(&inputs, Tensor::PostAttentionNorm(layer)));
+                    let mlp = feed(layer, &inputs);
                     x = plus(&summed, &total(&mlp));
                 }
                 x
@@ -304,11 +304,11 @@ impl Reference<'_> {
                         Some(parts) => parts.iter().map(|own| plus(&x, own)).collect(),
                         None => same(&x),
                     };
-                    let attention = self.attention(layer, &norm(&inputs, Tensor::InputNorm(layer)));
+                    let attention = attend(layer, &inputs);
                     x = parts.map_or(x.clone(), |parts| plus(&x, &total(&parts)));
                     let inputs: Vec<Stream> = attention.iter().map(|own| plus(&x, own)).collect();
-                    let mlp = self.mlp(layer, &norm(&inputs, Tensor::PostAttentionNorm(layer)));
-                    parts = Some(attention.iter().zip(&mlp).map(|(a, f)| plus(a, f)).collect());
+                    let mlp = feed(layer, &inputs);
+                    parts = Some(each_plus(&attention, &mlp));
                 }
                 parts.map_or(x.clone(), |parts| plus(&x, &total(&parts)))
             }
@@ -316,16 +316,10 @@ impl Reference<'_> {
             Architecture::Tracks(every) if self.tp > 1 => {
                 let mut residuals = same(&x0);
                 for layer in 0..layers {
-                    let attention = self.attention(layer, &norm(&residuals, Tensor::InputNorm(layer)));
-                    residuals = residuals.iter().zip(&attention).map(|(x, a)| plus(x, a)).collect();
-                    let mlp = self.mlp(layer, &norm(&residuals, Tensor::PostAttentionNorm(layer)));
-                    residuals = residuals.iter().zip(&mlp).map(|(x, f)| plus(x, f)).collect();
+                    residuals = each_plus(&residuals, &attend(layer, &residuals));
+                    residuals = each_plus(&residuals, &feed(layer, &residuals));
                     if (layer + 1) % every == 0 || layer + 1 == layers {
-                        let tp = self.tp as f64;
-                        let sum = total(&residuals);
-                        let mean: Stream =
-                            sum.iter().map(|x| x.iter().map(|x| x / tp).collect()).collect();
-                        residuals = same(&mean);
+                        residuals = same(&mean(&residuals));
                     }
                 }
                 residuals.swap_remove(0)
@@ -339,12 +333,7 @@ impl Reference<'_> {
                 let mut residuals = same(&x0);
                 let mut joining: Vec<Vec<Stream>> = Vec::new();
                 for module in 0..2 * layers {
-                    let layer = module / 2;
-                    let outputs = if module % 2 == 0 {
-                        self.attention(layer, &norm(&residuals, Tensor::InputNorm(layer)))
-                    } else {
-                        self.mlp(layer, &norm(&residuals, Tensor::PostAttentionNorm(layer)))
-                    };
+                    let outputs = run(module, &residuals);
                     let sum = total(&outputs);
                     let channel = |own: &f64, (at, sum): (usize, &f64)| {
                         if at < shared { *sum } else { root * own }
@@ -361,7 +350,7 @@ impl Reference<'_> {
                     let last = module + 1 == 2 * layers;
                     while joining.len() > if last { 0 } else { lag } {
                         let joins = joining.remove(0);
-                        residuals = residuals.iter().zip(&joins).map(|(x, y)| plus(x, y)).collect();
+                        residuals = each_plus(&residuals, &joins);
                     }
                 }
                 let of_ranks: Vec<Stream> =
@@ -381,7 +370,7 @@ impl Reference<'_> {
                     if !skips {
                         x = routed.take().map_or(x.clone(), |routed| plus(&x, &routed));
                     }
-                    let a = self.attention(layer, &norm(&same(&x), Tensor::InputNorm(layer)));
+                    let a = attend(layer, &same(&x));
                     x = routed.take().map_or(x.clone(), |routed| plus(&x, &routed));
                     let seen = if skips { x.clone() } else { plus(&x, &total(&a)) };
                     let f = norm(&same(&seen), Tensor::PostAttentionNorm(layer));
@@ -425,12 +414,7 @@ impl Reference<'_> {
                     };
                     let seen = outputs.len().saturating_sub(lag as usize);
                     let x = outputs[..seen].iter().fold(x0.clone(), |sum, o| plus(&sum, o));
-                    let output = if module % 2 == 0 {
-                        self.attention(layer, &norm(&same(&x), Tensor::InputNorm(layer)))
-                    } else {
-                        self.mlp(layer, &norm(&same(&x), Tensor::PostAttentionNorm(layer)))
-                    };
-                    outputs.push(total(&output));
+                    outputs.push(total(&run(module, &same(&x))));
                 }
                 outputs.iter().fold(x0, |sum, o| plus(&sum, o))
             }
@@ -441,14 +425,6 @@ impl Reference<'_> {
     /// Logits of what the final norm made.
     fn head(&self, normed: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let head = self.tensor(Tensor::Head);
-        normed
-            .iter()
-            .map(|x| {
-                head.data
-                    .chunks(head.columns)
-                    .map(|w| w.iter().zip(x).map(|(a, b)| a * b).sum())
-                    .collect()
-            })
-            .collect()
+        normed.iter().map(|x| head.times(x)).collect()
     }
 }

@@ -149,8 +149,7 @@ impl Programs {
     /// Distinct message sizes of both phases' all-reduces (bytes), ascending.
     pub(in crate::cuda) fn messages(&self, setup: &EngineSetup) -> Vec<u64> {
         let row = u64::from(setup.model.shape.hidden) * setup.dtype.bytes();
-        let (sequences, tokens) = setup.prefill;
-        let prefill = StepSize { first_sequence: 0, sequences, first_token: 0, tokens };
+        let prefill = StepSize::prefill(setup.prefill);
         let decode = StepSize::decode(setup.sequences);
         let sizes = |program: &GpuProgram, size: StepSize| {
             let groups = program.plan.groups;

@@ -454,9 +454,8 @@ impl Engine {
         let CollectiveTransport::Emulated(link) = &self.transport else { return Ok(None) };
         let link = link.clone();
         let tick = Tick::measure(&self.gpu, self.for_collectives(), &self.kernels.get("clock_probe")?)?;
-        let (sequences, tokens) = self.setup.prefill;
         let decode = StepSize::decode(self.setup.sequences);
-        let prefill = StepSize { first_sequence: 0, sequences, first_token: 0, tokens };
+        let prefill = StepSize::prefill(self.setup.prefill);
         let mut all: Vec<(Phase, Transfer)> = Vec::new();
         for (phase, size) in [(Phase::Decode, decode), (Phase::Prefill, prefill)] {
             let activations = &self.state(phase).activations;

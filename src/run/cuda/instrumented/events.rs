@@ -89,14 +89,6 @@ pub(super) fn table(engine: &Engine) -> Vec<OperationInfo> {
     table
 }
 
-/// Step as read from its events.
-struct TimedStep<'a> {
-    phase: Phase,
-    step: u32,
-    skeleton: &'a Skeleton,
-    spans: Vec<Option<OperationSpan>>,
-}
-
 /// Decode step as read from its events.
 struct TimedDecodeStep {
     /// Delay between the previous step's end and this step's start.
@@ -138,27 +130,20 @@ pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<(GenerationTimes, Ran
     let duration_ns = end_ns + ns(last_ties[last].elapsed_ms(&ends[steps])?);
     let timeline = ClockMapping::between(start_tie, end_tie, duration_ns);
 
-    let timed_prefill = TimedStep {
-        phase: Phase::Prefill,
-        step: 0,
-        skeleton: &prefill.skeleton,
-        spans: prefill.read(0)?,
-    };
+    let timed_prefill = (Phase::Prefill, 0, &prefill.skeleton, prefill.read(0)?);
     let timed_decode = decode_steps.into_iter().zip(0..).filter_map(|(timed, step)| {
-        let skeleton = &decode.as_ref()?.skeleton;
-        Some(TimedStep { phase: Phase::Decode, step, skeleton, spans: timed.spans })
+        Some((Phase::Decode, step, &decode.as_ref()?.skeleton, timed.spans))
     });
     let rank = context.rank();
-    let on_host = |(timed, start_ns): (TimedStep<'_>, i64)| {
-        let TimedStep { phase, step, skeleton, spans } = timed;
+    let timed_steps = iter::once(timed_prefill).chain(timed_decode).zip(starts_ns);
+    let steps = timed_steps.map(|((phase, step, skeleton, spans), start_ns)| {
         let (length_ns, operations) = settled(skeleton, &spans, 0);
         let start_ns = timeline.host_ns(start_ns);
         InstrumentedStep { rank, phase, step, start_ns, length_ns, operations }
-    };
-    let timed_steps = iter::once(timed_prefill).chain(timed_decode).zip(starts_ns);
+    });
     let rank_times = RankTimes {
         rank,
-        steps: timed_steps.map(on_host).collect(),
+        steps: steps.collect(),
         uncertainty_ns: timeline.uncertainty_ns,
         drift_ns: timeline.drift_ns,
         duration_ns,

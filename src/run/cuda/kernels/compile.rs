@@ -46,15 +46,6 @@ pub struct Nvrtc {
 }
 
 #[derive(Debug)]
-pub enum Refusal {
-    /// Compiler log of a source error.
-    Source(String),
-    /// Compiler log of an unknown option.
-    Option(String),
-    Failed(String),
-}
-
-#[derive(Debug)]
 pub struct Output {
     pub bytes: Vec<u8>,
     /// Warnings, and the output of `--ptxas-options=-v`.
@@ -92,19 +83,23 @@ impl Nvrtc {
     }
 
     /// Compiles a program to machine code. `headers` are pairs of name and text that it may include.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with NVRTC's log and the place of the first error in the source, or an input error if NVRTC
+    /// does not know an option, e.g. a newer architecture.
     pub fn compile(
         &self,
         name: &str,
         source: &str,
         headers: &[(&str, &str)],
         options: &[String],
-    ) -> Result<Output, Refusal> {
-        let c = |text: &str| {
-            CString::new(text).map_err(|_| Refusal::Failed(format!("{name}: a zero byte in {text:?}")))
-        };
-        let strings = |texts: &mut dyn Iterator<Item = &str>| -> Result<Vec<CString>, Refusal> {
-            texts.map(c).collect()
-        };
+    ) -> Result<Output> {
+        let failed = |problem: String| Error::failed(format!("{name}: {problem}"));
+        let with = options.join(" ");
+        let c = |text: &str| CString::new(text).map_err(|_| failed(format!("a zero byte in {text:?}")));
+        let strings =
+            |texts: &mut dyn Iterator<Item = &str>| -> Result<Vec<CString>> { texts.map(c).collect() };
         let (source, name_of_program) = (c(source)?, c(name)?);
         let header_names = strings(&mut headers.iter().map(|(name, _)| *name))?;
         let header_texts = strings(&mut headers.iter().map(|(_, text)| *text))?;
@@ -124,7 +119,7 @@ impl Nvrtc {
                 pointers(&header_names).as_ptr(),
             )
         };
-        self.check(code, "creating a program").map_err(Refusal::Failed)?;
+        self.check(code, "creating a program").map_err(failed)?;
         let option_pointers = pointers(&options);
         let count = c_int::try_from(options.len()).unwrap_or(c_int::MAX);
         // SAFETY: the program exists; `options` holds `count` zero-terminated texts.
@@ -133,16 +128,23 @@ impl Nvrtc {
         let log = program.text(self.api.nvrtcGetProgramLogSize, self.api.nvrtcGetProgramLog);
         let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim_end().to_owned();
         match code {
-            COMPILATION => return Err(Refusal::Source(log)),
-            INVALID_OPTION => return Err(Refusal::Option(log)),
-            _ => {
-                let failed = |problem: String| Refusal::Failed(format!("{problem}\n{log}"));
-                self.check(code, "compiling").map_err(failed)?;
+            COMPILATION => {
+                return Err(Error::failed(format!(
+                    "{} (compiled with {with}). The compiler's own words:\n{log}",
+                    first_error(&log).unwrap_or_else(|| format!("{name} does not compile"))
+                )));
             }
+            INVALID_OPTION => {
+                return Err(Error::input_help(
+                    format!("{name}: NVRTC {} refuses {with}: {log}", version(self)),
+                    "an NVRTC that knows this GPU: pip install --upgrade nvidia-cuda-nvrtc",
+                ));
+            }
+            _ => self.check(code, "compiling").map_err(|problem| failed(format!("{problem}\n{log}")))?,
         }
         let bytes = program.text(self.api.nvrtcGetCUBINSize, self.api.nvrtcGetCUBIN);
         if bytes.is_empty() {
-            return Err(Refusal::Failed("NVRTC compiled, but gave no machine code".into()));
+            return Err(failed("NVRTC compiled, but gave no machine code".into()));
         }
         Ok(Output { bytes, log })
     }
@@ -259,21 +261,7 @@ pub fn options_for(defines: &Defines, (major, minor): (u32, u32)) -> Vec<String>
 }
 
 pub fn cubin(nvrtc: &Nvrtc, unit: &TranslationUnit, options: &[String]) -> Result<Output> {
-    let file = format!("kernels/{}", unit.name);
-    nvrtc.compile(&file, unit.source, HEADERS, options).map_err(|refusal| {
-        let with = options.join(" ");
-        match refusal {
-            Refusal::Source(log) => Error::failed(format!(
-                "{} (compiled with {with}). The compiler's own words:\n{log}",
-                first_error(&log).unwrap_or_else(|| format!("{file} does not compile"))
-            )),
-            Refusal::Option(log) => Error::input_help(
-                format!("{file}: NVRTC {} refuses {with}: {log}", version(nvrtc)),
-                "an NVRTC that knows this GPU: pip install --upgrade nvidia-cuda-nvrtc",
-            ),
-            Refusal::Failed(problem) => Error::failed(format!("{file}: {problem}")),
-        }
-    })
+    nvrtc.compile(&format!("kernels/{}", unit.name), unit.source, HEADERS, options)
 }
 
 /// Compiler version, e.g. `13.0`.

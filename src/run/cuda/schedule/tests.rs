@@ -8,9 +8,7 @@ use super::*;
 use crate::cuda::program::GpuProgram;
 use model::Model;
 use plan::testing::ARCHITECTURES;
-use plan::{
-    Architecture, DType, Lowering, ModelShape, OpId, Phase, PlanSpec, Precision, ValueId, Variant,
-};
+use plan::{DType, Lowering, ModelShape, OpId, Phase, PlanSpec, Precision, ValueId, Variant};
 
 /// What each stream knows to have completed, as counts of launches by stream.
 type Clock = HashMap<StreamId, u32>;
@@ -184,27 +182,27 @@ fn shape() -> ModelShape {
     ModelShape { layers: 3, ..Model::resolve("tiny").expect("built in").shape }
 }
 
+/// Two ranks with a batch of one.
+fn two_ranks(architecture: &str, phase: Phase, lowering: Lowering) -> PlanSpec {
+    let architecture = architecture.parse().expect("an architecture");
+    let cell = table::Spec { architecture, tp: 2, ..table::Spec::default() };
+    cell.plan(&shape(), phase, Precision::uniform(DType::Bf16), lowering)
+}
+
 /// A decode step whose all-reduces are one with the addition and the norm behind them.
-fn fused(architecture: &Architecture) -> PlanSpec {
-    PlanSpec {
-        shape: shape(),
-        architecture: architecture.clone(),
-        tp: 2,
-        phase: Phase::Decode,
-        precision: Precision::uniform(DType::Bf16),
-        lowering: Lowering { fuse_all_reduce: true, ..GpuProgram::lowering(false) },
-        variant: Variant::default(),
-        batch: 1,
-        pp: 1,
-    }
+fn fused(architecture: &str) -> GpuProgram {
+    let lowering = Lowering { fuse_all_reduce: true, ..GpuProgram::lowering(false) };
+    GpuProgram::new(&two_ranks(architecture, Phase::Decode, lowering), 0).expect("a plan")
+}
+
+fn plain(architecture: &str, tp: u32, phase: Phase, all_logits: bool) -> GpuProgram {
+    GpuProgram::plain(&shape(), architecture, tp, DType::Bf16, phase, all_logits)
 }
 
 #[test]
 fn standard_with_fused_all_reduces_goes_on_one_stream_and_ladder_on_two() {
     let waits = |architecture: &str| {
-        let spec = fused(&architecture.parse().expect("an architecture"));
-        let program = GpuProgram::new(&spec, 0).expect("a plan");
-        let schedule = Schedule::new(&program.plan, &RankLayout::ONE, None);
+        let schedule = Schedule::new(&fused(architecture).plan, &RankLayout::ONE, None);
         let waits =
             schedule.items.iter().filter(|item| matches!(item, StreamOperation::Wait { .. })).count();
         (schedule.streams().len(), waits)
@@ -225,10 +223,8 @@ fn collectives_that_nothing_may_run_beside_follow_what_they_need_on_its_stream()
         ("ladder", false),
         ("desync:2", true),
     ] {
-        let parsed: Architecture = architecture.parse().expect("an architecture");
         for phase in [Phase::Prefill, Phase::Decode] {
-            let program = GpuProgram::plain(&shape(), &parsed, 4, DType::Bf16, phase, false);
-            let plan = program.expect("a plan").plan;
+            let plan = plain(architecture, 4, phase, false).plan;
             let found = |layout: &RankLayout| {
                 let schedule = Schedule::new(&plan, layout, None);
                 (
@@ -253,43 +249,26 @@ fn collectives_that_nothing_may_run_beside_follow_what_they_need_on_its_stream()
 fn programs() -> Vec<(String, GpuProgram, RankLayout)> {
     let mut all = Vec::new();
     for text in ARCHITECTURES {
-        let architecture: Architecture = text.parse().expect("an architecture");
         for tp in [1, 2, 4] {
             for (phase, all_logits) in
                 [(Phase::Prefill, false), (Phase::Prefill, true), (Phase::Decode, false)]
             {
-                let program =
-                    GpuProgram::plain(&shape(), &architecture, tp, DType::Bf16, phase, all_logits)
-                        .expect("a plan");
+                let program = plain(text, tp, phase, all_logits);
                 for layout in [RankLayout::ONE, APART, RankLayout::loopback(tp)] {
                     let name = format!("{text} tp {tp} {} {layout:?}", phase.as_str());
                     all.push((name, program.clone(), layout));
                 }
                 if tp == 2 && phase == Phase::Decode {
-                    let spec = fused(&architecture);
-                    let program = GpuProgram::new(&spec, 0).expect("a plan");
-                    all.push((format!("{text} with fused all-reduces"), program, RankLayout::ONE));
+                    let name = format!("{text} with fused all-reduces");
+                    all.push((name, fused(text), RankLayout::ONE));
                 }
                 // a batch of one is divided by tokens, in prefill
                 for batch in if tp == 2 { 1..3 } else { 0..0 } {
                     let variant = Variant { micro_batches: 2, ..Variant::default() };
-                    let spec = PlanSpec {
-                        shape: shape(),
-                        architecture: architecture.clone(),
-                        tp,
-                        phase,
-                        precision: Precision::uniform(DType::Bf16),
-                        lowering: GpuProgram::lowering(all_logits),
-                        variant,
-                        batch,
-                        pp: 1,
-                    };
+                    let spec = two_ranks(text, phase, GpuProgram::lowering(all_logits));
+                    let program = GpuProgram::new(&PlanSpec { variant, batch, ..spec }, 0);
                     let name = format!("{text} in two groups, {} of {batch}", phase.as_str());
-                    all.push((
-                        name,
-                        GpuProgram::new(&spec, 0).expect("a plan"),
-                        RankLayout::loopback(tp),
-                    ));
+                    all.push((name, program.expect("a plan"), RankLayout::loopback(tp)));
                 }
             }
         }
@@ -321,9 +300,7 @@ fn schedules_keep_every_dependency_and_no_wait_is_superfluous() {
 
 #[test]
 fn a_record_that_comes_too_early_or_a_launch_that_is_missing_is_noticed() {
-    let architecture: Architecture = "ladder".parse().expect("an architecture");
-    let program =
-        GpuProgram::plain(&shape(), &architecture, 2, DType::F32, Phase::Decode, false).expect("a plan");
+    let program = plain("ladder", 2, Phase::Decode, false);
     let layout = RankLayout::loopback(2);
     let schedule = Schedule::new(&program.plan, &layout, None);
     let mut tried = 0;
@@ -348,17 +325,14 @@ fn a_record_that_comes_too_early_or_a_launch_that_is_missing_is_noticed() {
 
 #[test]
 fn one_rank_that_never_communicates_uses_one_stream_and_no_event() {
-    let program = |text: &str, tp| {
-        let architecture: Architecture = text.parse().expect("an architecture");
-        GpuProgram::plain(&shape(), &architecture, tp, DType::F32, Phase::Decode, false).expect("a plan")
-    };
     for (text, tp) in [("standard", 1), ("upper-bound", 4)] {
-        let schedule = Schedule::new(&program(text, tp).plan, &RankLayout::ONE, None);
+        let program = plain(text, tp, Phase::Decode, false);
+        let schedule = Schedule::new(&program.plan, &RankLayout::ONE, None);
         assert_eq!((schedule.events, schedule.streams().len()), (0, 1));
         assert!(schedule.items.iter().all(|item| matches!(item, StreamOperation::Launch { .. })));
     }
     // standard: an all-reduce waits for its operand, the next operation for the all-reduce
-    let program = program("standard", 2);
+    let program = plain("standard", 2, Phase::Decode, false);
     let schedule = Schedule::new(&program.plan, &APART, None);
     let waits =
         schedule.items.iter().filter(|item| matches!(item, StreamOperation::Wait { .. })).count();
@@ -422,9 +396,7 @@ fn marks_stand_around_launches_nobody_waits_for_them_and_nothing_else_changes() 
 
 #[test]
 fn a_launch_after_a_wait_or_a_mark_follows_no_launch() {
-    let architecture: Architecture = "standard".parse().expect("an architecture");
-    let program =
-        GpuProgram::plain(&shape(), &architecture, 2, DType::F32, Phase::Decode, false).expect("a plan");
+    let program = plain("standard", 2, Phase::Decode, false);
     let find = |name: &str| program.plan.find(name).expect("an operation").0;
     let following = |marks: Option<EventLookup<'_>>| {
         Schedule::new(&program.plan, &APART, marks).follows_a_launch(|_, _| true)

@@ -24,10 +24,8 @@ fn steps() -> Vec<(String, GpuProgram, Schedule, StreamSegments)> {
         ("delayed:2", 4),
         ("upper-bound", 2),
     ] {
-        let wiring = architecture.parse().expect("an architecture");
         for chained in [true, false] {
-            let program = GpuProgram::plain(&shape, &wiring, tp, DType::F32, Phase::Decode, false)
-                .expect("a plan");
+            let program = GpuProgram::plain(&shape, architecture, tp, DType::F32, Phase::Decode, false);
             let layout = RankLayout { chained, ..RankLayout::ONE };
             let schedule = Schedule::new(&program.plan, &layout, None);
             let parts = StreamSegments::new(&program.plan, &schedule);
