@@ -217,11 +217,8 @@ impl Store {
     /// Opens the stored results of an evaluation; empty if it is new. Fails if its file exists and cannot be read.
     pub fn evaluation(&self, evaluation: EvaluationKey) -> Result<EvaluationFile> {
         let path = self.folder(FOLDER)?.join(format!("{}.jsonl", evaluation.key()));
-        let found = match regular::read(&path) {
-            Ok(bytes) => parse(&bytes).1,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => HashMap::new(),
-            Err(e) => return Err(Error::io(&path)(e)),
-        };
+        let read = regular::if_exists(regular::read(&path)).map_err(Error::io(&path))?;
+        let found = read.map(|bytes| parse(&bytes).1).unwrap_or_default();
         Ok(EvaluationFile { path, evaluation, found })
     }
 

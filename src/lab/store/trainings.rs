@@ -181,10 +181,7 @@ impl TrainingFolder {
     pub fn clear(&self) -> Result<()> {
         for name in [FILE, CURVE, "checkpoint.safetensors"] {
             let path = self.file(name);
-            match regular::remove_file(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(&path)(e)),
-                _ => {}
-            }
+            regular::if_exists(regular::remove_file(&path)).map_err(Error::io(&path))?;
         }
         Ok(())
     }
@@ -230,10 +227,8 @@ impl TrainingFolder {
 /// Reads a training from its folder. A running one whose process is gone becomes interrupted.
 fn read(folder: &Path) -> Result<Option<Curve>> {
     let path = folder.join(FILE);
-    let bytes = match regular::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        read => read.map_err(Error::io(&path))?,
-    };
+    let read = regular::if_exists(regular::read(&path)).map_err(Error::io(&path))?;
+    let Some(bytes) = read else { return Ok(None) };
     let version =
         serde_json::from_slice::<serde_json::Value>(&bytes).ok().and_then(|v| v["version"].as_u64());
     if let Some(version) = version.filter(|version| *version > u64::from(TRAINING)) {
