@@ -349,16 +349,16 @@ mod tests {
     fn runs_have_what_trainings_of_their_model_and_architecture_ended_with() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path());
-        for architecture in ["ladder", "standard"] {
-            let mut spec = sample_spec(architecture);
-            spec.model = "mini".into();
-            let run = store.begin(&spec, None, 0).unwrap();
-            let record = Record {
-                run: run.id,
-                metrics: Some(Metrics::default()),
-                ..Record::new(spec, Status::Ok, None)
-            };
+        let run = |architecture: &str, model: String| {
+            let spec = Spec { model, ..sample_spec(architecture) };
+            let run = store.begin(&spec, None, 0).unwrap().id;
+            let metrics = Some(Metrics::default());
+            let record = Record { run: run.clone(), metrics, ..Record::new(spec, Status::Ok, None) };
             store.finish(&record).unwrap();
+            run
+        };
+        for architecture in ["ladder", "standard"] {
+            run(architecture, "mini".into());
         }
         let loss = |architecture: &str| {
             let records = store.list().unwrap().records;
@@ -390,12 +390,7 @@ mod tests {
         std::fs::create_dir(&output).unwrap();
         store.trained(&Training { loss: Some(7.0), output, ..training("standard", 9) }).unwrap();
         let model = dir.path().join("./result/../result").display().to_string();
-        let spec = Spec { model, ..sample_spec("standard") };
-        let run = store.begin(&spec, None, 0).unwrap().id;
-        let metrics = Some(Metrics::default());
-        store
-            .finish(&Record { run: run.clone(), metrics, ..Record::new(spec, Status::Ok, None) })
-            .unwrap();
+        let run = run("standard", model);
         assert_eq!(measure("train_loss").unwrap().of(&store.get(&run).unwrap()), Some(7.0));
     }
 
