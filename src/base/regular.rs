@@ -81,14 +81,17 @@ pub fn join_inside(dir: &Path, path: &Path) -> Option<PathBuf> {
 /// Checks that `path` is a directory or does not exist. Returns an error for a link or another kind of
 /// file, whose contents do not belong to this program.
 pub fn check_directory(path: &Path) -> io::Result<()> {
-    match path.symlink_metadata() {
-        Ok(metadata) if !metadata.is_dir() => return Err(kind_error(&metadata, "a directory")),
-        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-        _ => {}
+    if let Some(metadata) = if_exists(path.symlink_metadata())?.filter(|metadata| !metadata.is_dir()) {
+        return Err(kind_error(&metadata, "a directory"));
     }
-    match open_directory(path, false) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
+    if_exists(open_directory(path, false)).map(drop)
+}
+
+/// Result of an operation on a path; `None` if nothing is there.
+pub fn if_exists<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+    match done {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        done => done.map(Some),
     }
 }
 

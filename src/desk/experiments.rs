@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -13,7 +12,7 @@ use lab::sweep::document::Document;
 use lab::sweep::{BUILT_IN, Experiment, SweepEvent};
 use run::GridContext;
 use study::answer::{Answer, MOST_RUNS};
-use table::{Provenance, Record};
+use table::Record;
 
 /// Directory of the user's experiment files, below the current one.
 pub const DIRECTORY: &str = "experiments";
@@ -120,14 +119,7 @@ impl AnswerCollector {
         if self.is_full {
             return;
         }
-        let mut record = Record::clone(record);
-        if record.provenance == Provenance::Simulated {
-            // simulated steps have no variance, so no interval needs them
-            Arc::make_mut(&mut record.samples)
-                .iter_mut()
-                .for_each(|sample| sample.steps_ms = Vec::new());
-        }
-        self.records.push(record);
+        self.records.push(Record::clone(record).without_simulated_steps());
     }
 
     pub fn answers(self) -> Vec<Answer> {

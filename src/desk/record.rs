@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::ranges::keep_launched_in;
 use base::atomic;
+use base::cache::own_directory;
 use base::checksum::short_key;
 use base::error::{Error, Result};
 use inject::control::{CONTROL_FILE, Control, DIRECTORY_VARIABLE};
@@ -324,13 +325,8 @@ fn recorder_path(directory: &Path) -> Result<PathBuf> {
         return Err(Error::input("this program was built without its recorder, which needs Linux"));
     }
     let name = format!("ladderscope-{}.so", short_key(RECORDER));
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    let folders = [
-        set("XDG_RUNTIME_DIR"),
-        cache.map(|cache| cache.join("ladderscope")),
-        Some(directory.to_owned()),
-    ];
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let folders = [runtime, own_directory("XDG_CACHE_HOME", ".cache"), Some(directory.to_owned())];
     let mut last = Error::failed("no folder for the recorder");
     for folder in folders.into_iter().flatten().filter(|folder| folder.is_absolute()) {
         let path = folder.join(&name);

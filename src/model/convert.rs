@@ -413,6 +413,15 @@ mod tests {
 
     const ABOUT: (&str, &[u8]) = ("training.json", b"{}");
 
+    /// Numbers of a tensor, of seed 7 where they are random.
+    fn load(model: &Model, tensor: Tensor) -> Vec<f32> {
+        let (outputs, inputs) = tensor.dimensions(&model.shape);
+        let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
+        let weight = Weight { name: "w".into(), parts, outputs, inputs };
+        let source = WeightSource::open(model, 7).unwrap();
+        source.load(&weight, 0, 1, DType::F32).unwrap().numbers().into_owned()
+    }
+
     #[test]
     fn a_built_in_shape_becomes_a_checkpoint_that_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
@@ -427,13 +436,6 @@ mod tests {
         let read = Model::resolve(&out.to_string_lossy()).unwrap();
         assert_eq!((&read.shape, &read.wiring), (&tiny.shape, &Some(wiring)));
         assert!(read.has_weights);
-        let load = |model: &Model, tensor: Tensor| {
-            let (outputs, inputs) = tensor.dimensions(&model.shape);
-            let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
-            let weight = Weight { name: "w".into(), parts, outputs, inputs };
-            let source = WeightSource::open(model, 7).unwrap();
-            source.load(&weight, 0, 1, DType::F32).unwrap().numbers().into_owned()
-        };
         assert!(load(&read, Tensor::Gate(1)).iter().all(|number| *number == 1.0));
         for tensor in [Tensor::Embedding, Tensor::Down(3), Tensor::FinalNorm, Tensor::Head] {
             assert_eq!(load(&read, tensor), load(&tiny, tensor), "{tensor:?}");
@@ -471,13 +473,6 @@ mod tests {
         mini.write_trained(7, Some(&wiring), &counted, ABOUT, &out).unwrap();
         let read = Model::resolve(&out.to_string_lossy()).unwrap();
         assert_eq!((&read.shape, read.wiring.as_ref()), (&mini.shape, Some(&wiring)));
-        let load = |model: &Model, tensor: Tensor| {
-            let (outputs, inputs) = tensor.dimensions(&model.shape);
-            let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
-            let weight = Weight { name: "w".into(), parts, outputs, inputs };
-            let source = WeightSource::open(model, 7).unwrap();
-            source.load(&weight, 0, 1, DType::F32).unwrap().numbers().into_owned()
-        };
         assert_eq!(load(&read, Tensor::ExpertUp(2)), counted(Tensor::ExpertUp(2)).unwrap());
         for tensor in
             [Tensor::Router(1), Tensor::RouterBias(3), Tensor::ExpertDown(5), Tensor::SharedUp(4)]

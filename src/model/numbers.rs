@@ -85,9 +85,8 @@ impl NumbersFile {
     ///
     /// Returns an input error for an incomplete or invalid file, a failure if it cannot be read.
     pub fn open(path: &Path) -> Result<Option<Self>> {
-        match regular::open(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            opened => drop(opened.map_err(Error::io(path))?),
+        if regular::if_exists(regular::open(path)).map_err(Error::io(path))?.is_none() {
+            return Ok(None);
         }
         let map = map(path)?;
         let (data, metadata) = header(path, &map)?;

@@ -60,7 +60,9 @@ pub fn frame(rows: &[(u32, Record)]) -> Result<DataFrame> {
     ]);
     columns.extend(MEASURES.iter().filter(|measure| measure.is_key()).map(measure));
     columns.extend([
-        text("warnings", &|r| (!r.warnings.is_empty()).then(|| word_list(&r.warnings))),
+        text("warnings", &|r| {
+            (!r.warnings.is_empty()).then(|| serde_json::to_string(&r.warnings).unwrap_or_default())
+        }),
         text("experiment", &|r| r.experiment.clone()),
         text("key", &|r| Some(r.spec.key())),
         Column::new("round".into(), rows.iter().map(|(_, r)| r.round).collect::<Vec<_>>()),
@@ -72,10 +74,6 @@ pub fn frame(rows: &[(u32, Record)]) -> Result<DataFrame> {
 
 fn pairs(map: &BTreeMap<String, String>) -> Option<String> {
     (!map.is_empty()).then(|| serde_json::to_string(map).unwrap_or_default())
-}
-
-fn word_list(words: &[String]) -> String {
-    serde_json::to_string(words).unwrap_or_default()
 }
 
 /// Rows per parallel task.

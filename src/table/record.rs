@@ -275,6 +275,15 @@ impl Record {
         self.is_finished() && self.metrics.is_some()
     }
 
+    /// The record without latencies of single steps if they are simulated: they have no variance, so no interval needs
+    /// them, and simulating the cell again reproduces them.
+    pub fn without_simulated_steps(mut self) -> Self {
+        if self.provenance == Provenance::Simulated {
+            Arc::make_mut(&mut self.samples).iter_mut().for_each(|sample| sample.steps_ms = Vec::new());
+        }
+        self
+    }
+
     /// True if the run ended by itself, successfully or not.
     pub fn has_ended(&self) -> bool {
         !matches!(self.status, Status::Running | Status::Interrupted)

@@ -210,25 +210,19 @@ fn text(scores: &[Score], left_out: &[CrossValidation]) -> String {
     let mut text = output::wrapped("", &headline(scores), 0) + &output::aligned(&card(scores));
     let orders = scores.iter().flat_map(|score| score.orders.iter().map(|o| (&*score.set.name, o)));
     let orders = orders_table(orders);
+    let section = |title: &str, table: &Table| format!("\n{title}\n{}", output::aligned(table));
     if !orders.is_empty() {
-        text += &format!(
-            "\nRanking: does the simulator order two architectures as measured?\n{}",
-            output::aligned(&orders)
-        );
+        text += &section("Ranking: does the simulator order two architectures as measured?", &orders);
     }
     let groups: Vec<&ServingGroup> = scores.iter().flat_map(|score| &score.groups).collect();
     if !groups.is_empty() {
-        text += &format!(
-            "\nServed rows (queued: requests wait for KV cache, left out of the errors)\n{}",
-            output::aligned(&groups_table(&groups))
-        );
-        text += &format!("\nThe same by TP and concurrency\n{}", output::aligned(&slices_table(scores)));
+        let title = "Served rows (queued: requests wait for KV cache, left out of the errors)";
+        text += &section(title, &groups_table(&groups));
+        text += &section("The same by TP and concurrency", &slices_table(scores));
     }
     if !left_out.is_empty() {
-        text += &format!(
-            "\nRows left out of the fit of their engine's constants\n{}",
-            output::aligned(&left_out_table(left_out))
-        );
+        let title = "Rows left out of the fit of their engine's constants";
+        text += &section(title, &left_out_table(left_out));
     }
     for score in scores {
         let set = &score.set;

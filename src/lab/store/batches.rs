@@ -31,7 +31,7 @@ use base::error::{Error, Result};
 use base::parquet::{self, ParquetFile};
 use base::regular;
 use table::frame::{self, NumericColumn, RECORD, TextColumn};
-use table::{MEASURES, Provenance, Record, Status};
+use table::{MEASURES, Record, Status};
 use trace::memory;
 
 pub(super) const FOLDER: &str = "batches";
@@ -92,13 +92,7 @@ impl BatchWriter {
         record.run = format!("{}:{row}", self.id);
         // all rows have the same time; their order is that of their numbers
         record.created.clone_from(&self.created);
-        let mut stored = record.clone();
-        if stored.provenance == Provenance::Simulated {
-            Arc::make_mut(&mut stored.samples)
-                .iter_mut()
-                .for_each(|sample| sample.steps_ms = Vec::new());
-        }
-        self.rows.push((row, stored));
+        self.rows.push((row, record.clone().without_simulated_steps()));
         if self.rows.len() >= SEGMENT_ROWS || self.last_write.elapsed() >= WRITE_EVERY {
             self.write_segment()?;
         }

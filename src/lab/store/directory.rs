@@ -466,12 +466,8 @@ pub(super) fn names(
     dir: &Path,
     pick: impl Fn(&DirectoryEntry) -> Option<String>,
 ) -> Result<Vec<String>> {
-    let entries = match regular::entries(dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(Error::io(dir)(e)),
-    };
-    let mut names: Vec<String> = entries.iter().filter_map(pick).collect();
+    let entries = regular::if_exists(regular::entries(dir)).map_err(Error::io(dir))?;
+    let mut names: Vec<String> = entries.iter().flatten().filter_map(pick).collect();
     names.sort_unstable();
     Ok(names)
 }

@@ -217,11 +217,8 @@ impl Store {
     /// Opens the stored results of an evaluation; empty if it is new. Fails if its file exists and cannot be read.
     pub fn evaluation(&self, evaluation: EvaluationKey) -> Result<EvaluationFile> {
         let path = self.folder(FOLDER)?.join(format!("{}.jsonl", evaluation.key()));
-        let found = match regular::read(&path) {
-            Ok(bytes) => parse(&bytes).1,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => HashMap::new(),
-            Err(e) => return Err(Error::io(&path)(e)),
-        };
+        let read = regular::if_exists(regular::read(&path)).map_err(Error::io(&path))?;
+        let found = read.map(|bytes| parse(&bytes).1).unwrap_or_default();
         Ok(EvaluationFile { path, evaluation, found })
     }
 
@@ -422,9 +419,13 @@ mod tests {
     use super::*;
     use table::{Metrics, Status, measure};
 
+    fn key(weights: &str, architecture: &str, tp: u32) -> EvaluationKey {
+        let architecture = architecture.parse().unwrap();
+        EvaluationKey::new("m", weights, &architecture, tp, DType::F32, "p".into())
+    }
+
     fn ladder(weights: &str) -> EvaluationKey {
-        let architecture = "ladder:2".parse().unwrap();
-        EvaluationKey::new("dir", weights, &architecture, 2, DType::F32, "plan".into())
+        key(weights, "ladder:2", 2)
     }
 
     fn window(n: u32) -> WindowQuality {
@@ -476,15 +477,7 @@ mod tests {
 
         /// Says that an architecture lost `kl` nats a token on each of two windows of a text.
         fn evaluate(&self, text: &str, weights: &str, architecture: &str, tp: u32, kl: f64) {
-            let of = EvaluationKey::new(
-                "m",
-                weights,
-                &architecture.parse().unwrap(),
-                tp,
-                DType::F32,
-                "p".into(),
-            );
-            let mut file = self.store.evaluation(of).unwrap();
+            let mut file = self.store.evaluation(key(weights, architecture, tp)).unwrap();
             let windows = ["1", "2"].map(|window| format!("{text}{window}"));
             for window in &windows {
                 let found = WindowQuality { predicted: 4, nll: 8.0, kl: 4.0 * kl, agreed: 3 };
@@ -563,7 +556,7 @@ mod tests {
         let place = Place::new();
         place.run(|_| ());
         place.evaluate("a", "w", "ladder", 1, 0.5);
-        let of = EvaluationKey::new("m", "w", &"ladder".parse().unwrap(), 1, DType::F32, "p".into());
+        let of = key("w", "ladder", 1);
         let path = place.store.dir().join(FOLDER).join(format!("{}.jsonl", of.key()));
         let whole = std::fs::read_to_string(&path).unwrap();
         let (_, windows) = whole.split_once('\n').unwrap();
@@ -596,7 +589,7 @@ mod tests {
         place.run(|_| ());
         place.evaluate("a", "w", "ladder", 1, 0.5);
         assert_eq!(place.kl(), [None, None, told(0.5, "a")]);
-        let of = EvaluationKey::new("m", "w", &"ladder".parse().unwrap(), 1, DType::F32, "p".into());
+        let of = key("w", "ladder", 1);
         let windows = || vec!["a1".to_owned(), "a2".to_owned()];
         for _ in 0..3 {
             let file = place.store.evaluation(of.clone()).unwrap();

@@ -3,7 +3,7 @@
 //! Writers append whole lines under the file's lock and sync them. A line without its line feed is the rest of a
 //! writer that died: readers ignore it and the next writer cuts it off.
 
-use std::fs::{File, Metadata, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -19,13 +19,10 @@ use base::regular;
 /// Inode, length and modification time: the version of a file that was read.
 pub(super) type Stamp = (u64, u64, Option<SystemTime>);
 
-pub(super) fn stamp_of(metadata: &Metadata) -> Stamp {
-    (metadata.ino(), metadata.len(), metadata.modified().ok())
-}
-
 /// Current version of a file; `None` if there is none. Links are not followed.
 pub(super) fn stamp(path: &Path) -> Option<Stamp> {
-    path.symlink_metadata().ok().map(|there| stamp_of(&there))
+    let there = path.symlink_metadata().ok()?;
+    Some((there.ino(), there.len(), there.modified().ok()))
 }
 
 /// Value derived from a file, kept until the file changes. Clones share it.

@@ -53,4 +53,4 @@ mod annotation_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(crate) use tests::spec as sample_spec;
+pub(crate) use tests::{ok as sample_record, spec as sample_spec, store as sample_store};

@@ -27,7 +27,7 @@ pub(crate) fn spec(architecture: &str) -> Spec {
     }
 }
 
-pub(super) fn ok(spec: Spec, milliseconds: f64) -> Record {
+pub(crate) fn ok(spec: Spec, milliseconds: f64) -> Record {
     let mut record = Record::new(spec, Status::Ok, None);
     record.created = "2026-11-21T04:30:12.000000Z".into();
     record.samples = vec![Sample {
@@ -51,7 +51,7 @@ pub(super) fn ok(spec: Spec, milliseconds: f64) -> Record {
     record
 }
 
-pub(super) fn store() -> (tempfile::TempDir, Store) {
+pub(crate) fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open_reproducible(dir.path().join("runs"), 1_795_235_412, 1);
     (dir, store)

@@ -181,10 +181,7 @@ impl TrainingFolder {
     pub fn clear(&self) -> Result<()> {
         for name in [FILE, CURVE, "checkpoint.safetensors"] {
             let path = self.file(name);
-            match regular::remove_file(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(&path)(e)),
-                _ => {}
-            }
+            regular::if_exists(regular::remove_file(&path)).map_err(Error::io(&path))?;
         }
         Ok(())
     }
@@ -230,10 +227,8 @@ impl TrainingFolder {
 /// Reads a training from its folder. A running one whose process is gone becomes interrupted.
 fn read(folder: &Path) -> Result<Option<Curve>> {
     let path = folder.join(FILE);
-    let bytes = match regular::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        read => read.map_err(Error::io(&path))?,
-    };
+    let read = regular::if_exists(regular::read(&path)).map_err(Error::io(&path))?;
+    let Some(bytes) = read else { return Ok(None) };
     let version =
         serde_json::from_slice::<serde_json::Value>(&bytes).ok().and_then(|v| v["version"].as_u64());
     if let Some(version) = version.filter(|version| *version > u64::from(TRAINING)) {
@@ -354,16 +349,16 @@ mod tests {
     fn runs_have_what_trainings_of_their_model_and_architecture_ended_with() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path());
-        for architecture in ["ladder", "standard"] {
-            let mut spec = sample_spec(architecture);
-            spec.model = "mini".into();
-            let run = store.begin(&spec, None, 0).unwrap();
-            let record = Record {
-                run: run.id,
-                metrics: Some(Metrics::default()),
-                ..Record::new(spec, Status::Ok, None)
-            };
+        let run = |architecture: &str, model: String| {
+            let spec = Spec { model, ..sample_spec(architecture) };
+            let run = store.begin(&spec, None, 0).unwrap().id;
+            let metrics = Some(Metrics::default());
+            let record = Record { run: run.clone(), metrics, ..Record::new(spec, Status::Ok, None) };
             store.finish(&record).unwrap();
+            run
+        };
+        for architecture in ["ladder", "standard"] {
+            run(architecture, "mini".into());
         }
         let loss = |architecture: &str| {
             let records = store.list().unwrap().records;
@@ -395,12 +390,7 @@ mod tests {
         std::fs::create_dir(&output).unwrap();
         store.trained(&Training { loss: Some(7.0), output, ..training("standard", 9) }).unwrap();
         let model = dir.path().join("./result/../result").display().to_string();
-        let spec = Spec { model, ..sample_spec("standard") };
-        let run = store.begin(&spec, None, 0).unwrap().id;
-        let metrics = Some(Metrics::default());
-        store
-            .finish(&Record { run: run.clone(), metrics, ..Record::new(spec, Status::Ok, None) })
-            .unwrap();
+        let run = run("standard", model);
         assert_eq!(measure("train_loss").unwrap().of(&store.get(&run).unwrap()), Some(7.0));
     }
 

@@ -213,11 +213,9 @@ impl Store {
 
     /// Moves a directory; false if it does not exist.
     fn rename(&self, from: PathBuf, to: PathBuf) -> Result<bool> {
-        match regular::rename(&from, &to) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::failed(format!("{} to {}: {e}", from.display(), to.display()))),
-        }
+        let renamed = regular::if_exists(regular::rename(&from, &to));
+        let failed = |e| Error::failed(format!("{} to {}: {e}", from.display(), to.display()));
+        Ok(renamed.map_err(failed)?.is_some())
     }
 }
 

@@ -57,8 +57,12 @@ fn edited(text: &str, edits: &[ExperimentEdit]) -> String {
     edits.iter().fold(text.to_owned(), |text, edit| apply(&text, Path::new("x.toml"), edit).unwrap())
 }
 
-fn names(axis: &str) -> String {
-    axis.to_owned()
+fn insert(axis: &str, index: usize, value: &str) -> ExperimentEdit {
+    ExperimentEdit::Insert { axis: axis.into(), index, value: value.into() }
+}
+
+fn remove(axis: &str, index: usize) -> ExperimentEdit {
+    ExperimentEdit::Remove { axis: axis.into(), index }
 }
 
 /// The lines that an edit took away and brought.
@@ -105,49 +109,38 @@ fn an_outline_has_every_setting_and_axis_in_file_order() {
 
 #[test]
 fn an_edit_changes_its_own_line_and_no_other() {
-    let (gone, come) =
-        changed(ExperimentEdit::Replace { axis: names("tp"), index: 1, value: "16".into() });
+    let replace = ExperimentEdit::Replace { axis: "tp".into(), index: 1, value: "16".into() };
+    let (gone, come) = changed(replace);
     assert_eq!((gone.len(), come.as_slice()), (1, &["tp = [2, 16, 8] # GPUs".to_owned()][..]));
-    let (_, come) = changed(ExperimentEdit::Insert { axis: names("tp"), index: 3, value: "16".into() });
-    assert_eq!(come, ["tp = [2, 4, 8, 16] # GPUs"]);
-    let (_, come) = changed(ExperimentEdit::Remove { axis: names("tp"), index: 0 });
-    assert_eq!(come, ["tp = [4, 8] # GPUs"]);
-    let (_, come) = changed(ExperimentEdit::Remove { axis: names("tp"), index: 2 });
-    assert_eq!(come, ["tp = [2, 4] # GPUs"]);
-    let (_, come) = changed(ExperimentEdit::Move { axis: names("tp"), from: 2, to: 0 });
-    assert_eq!(come, ["tp = [8, 2, 4] # GPUs"]);
-    let (_, come) =
-        changed(ExperimentEdit::Insert { axis: names("p2p"), index: 1, value: "off".into() });
-    assert_eq!(come, ["p2p = [\"on\", \"off\"] # one value is an axis too"]);
-    let (gone, come) =
-        changed(ExperimentEdit::Set { name: names("output_tokens"), value: "512".into() });
-    assert_eq!((gone, come), (vec!["output_tokens = 16".into()], vec!["output_tokens = 512".into()]));
-    let (gone, come) = changed(ExperimentEdit::Drop { name: names("tp") });
+    for (edit, line) in [
+        (insert("tp", 3, "16"), "tp = [2, 4, 8, 16] # GPUs"),
+        (remove("tp", 0), "tp = [4, 8] # GPUs"),
+        (remove("tp", 2), "tp = [2, 4] # GPUs"),
+        (ExperimentEdit::Move { axis: "tp".into(), from: 2, to: 0 }, "tp = [8, 2, 4] # GPUs"),
+        (insert("p2p", 1, "off"), "p2p = [\"on\", \"off\"] # one value is an axis too"),
+    ] {
+        assert_eq!(changed(edit).1, [line]);
+    }
+    let set = ExperimentEdit::Set { name: "output_tokens".into(), value: "512".into() };
+    let wanted = (vec!["output_tokens = 16".into()], vec!["output_tokens = 512".into()]);
+    assert_eq!(changed(set), wanted);
+    let (gone, come) = changed(ExperimentEdit::Drop { name: "tp".into() });
     assert_eq!((gone.len(), come), (1, vec!["# GPUs".into()]));
 }
 
 #[test]
 fn lists_over_several_lines_keep_a_line_a_value() {
-    let (gone, come) =
-        changed(ExperimentEdit::Insert { axis: names("batch"), index: 2, value: "64".into() });
+    let (gone, come) = changed(insert("batch", 2, "64"));
     assert_eq!(gone, ["    16 # throughput"]);
     assert_eq!(come, ["    16, # throughput", "    64"]);
-    let (gone, come) = changed(ExperimentEdit::Insert {
-        axis: names("architecture"),
-        index: 3,
-        value: "parallel".into(),
-    });
-    assert_eq!((gone, come), (Vec::new(), vec!["    \"parallel\",".into()]));
-    let (gone, come) = changed(ExperimentEdit::Insert {
-        axis: names("architecture"),
-        index: 0,
-        value: "parallel".into(),
-    });
-    assert_eq!((gone, come), (Vec::new(), vec!["    \"parallel\",".into()]));
-    let (gone, come) = changed(ExperimentEdit::Remove { axis: names("architecture"), index: 0 });
-    assert_eq!((gone, come), (vec!["    \"standard\",".into()], Vec::new()));
+    for index in [0, 3] {
+        let wanted = (Vec::new(), vec!["    \"parallel\",".into()]);
+        assert_eq!(changed(insert("architecture", index, "parallel")), wanted);
+    }
+    let wanted = (vec!["    \"standard\",".into()], Vec::new());
+    assert_eq!(changed(remove("architecture", 0)), wanted);
     // a comment of what is gone stays
-    let (gone, come) = changed(ExperimentEdit::Remove { axis: names("architecture"), index: 1 });
+    let (gone, come) = changed(remove("architecture", 1));
     assert_eq!(gone, ["    \"ladder\", # the paper's"]);
     assert_eq!(come, ["     # the paper's"]);
 }
@@ -195,9 +188,9 @@ fn keys_in_braces_are_dropped_and_set_whole() {
 #[test]
 fn wrong_edits_and_texts_that_are_no_toml_are_explained() {
     let error = |text: &str, edit: ExperimentEdit| apply(text, Path::new("x.toml"), &edit).unwrap_err();
-    let no_axis = error(TEXT, ExperimentEdit::Remove { axis: "bach".into(), index: 0 });
+    let no_axis = error(TEXT, remove("bach", 0));
     assert!(no_axis.to_string().contains("unknown axis 'bach'"));
-    let no_value = error(TEXT, ExperimentEdit::Remove { axis: "tp".into(), index: 3 });
+    let no_value = error(TEXT, remove("tp", 3));
     assert_eq!(no_value.to_string(), "axis tp has 3 values, so no value 4");
     let twice = error(TEXT, ExperimentEdit::AddAxis { axis: "tp".into(), values: vec!["1".into()] });
     assert!(twice.to_string().contains("tp is an axis already"));
@@ -253,15 +246,13 @@ fn undo_and_redo_walk_the_same_way() {
     let path = Path::new("x.toml");
     let mut text = Revisions::new(TEXT.into());
     assert!(!text.undo() && !text.redo() && !text.is_edited());
-    let insert =
-        |value: &str| ExperimentEdit::Insert { axis: "tp".into(), index: 0, value: value.into() };
-    assert!(text.edit(path, &[insert("16")]).unwrap());
+    assert!(text.edit(path, &[insert("tp", 0, "16")]).unwrap());
     let first = text.text().to_owned();
-    assert!(text.edit(path, &[insert("32")]).unwrap());
+    assert!(text.edit(path, &[insert("tp", 0, "32")]).unwrap());
     assert!(text.undo() && text.text() == first && text.undo() && text.text() == TEXT);
     assert!(!text.undo() && text.redo() && text.redo() && !text.redo());
     assert!(text.text().contains("tp = [32, 16, 2"));
-    assert!(text.undo() && text.edit(path, &[insert("64")]).unwrap() && !text.redo());
+    assert!(text.undo() && text.edit(path, &[insert("tp", 0, "64")]).unwrap() && !text.redo());
     assert!(text.is_edited());
     text.wrote(text.text().to_owned());
     assert!(!text.is_edited() && text.undo() && text.is_edited());

@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use super::simulate::{SimulationEvent, Simulations};
 use super::*;
 use crate::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
-use crate::store::{Store, sample_spec};
+use crate::store::{Store, sample_record, sample_spec, sample_store as store};
 use run::Feasibility;
 use run::sim::Simulator;
-use table::{Backend, Metrics, Percentiles, Record, Sample, Spec, Status};
+use table::{Backend, Record, Spec, Status};
 
 /// Ends runs as `fate` says, and remembers their order.
 struct Mock<F> {
@@ -32,40 +32,18 @@ impl<F: Fn(&RunRequest<'_>) -> Status + Sync> Executor for Mock<F> {
         let run = request.store.begin(request.spec, request.experiment, request.round).unwrap();
         emit(ExecutorEvent::Started(run.id.clone()));
         let status = (self.fate)(request);
-        let mut record = Record::new(request.spec.clone(), status, None);
-        if status == Status::Ok {
-            let decode_ms = 30.0 + f64::from(request.round);
-            record.samples = vec![Sample {
-                prefill_ms: 1.0,
-                decode_ms,
-                steps_ms: vec![decode_ms / 3.0; 3],
-                overlap: None,
-            }]
-            .into();
-            record.metrics = Some(metrics(decode_ms));
-        } else {
-            record.reason = Some(format!("so it was decided, in round {}", request.round));
-        }
+        let spec = request.spec.clone();
+        let reason = format!("so it was decided, in round {}", request.round);
+        let mut record = match status {
+            Status::Ok => sample_record(spec, 30.0 + f64::from(request.round)),
+            _ => Record::new(spec, status, Some(reason)),
+        };
         record.run = run.id;
         record.created = request.store.now();
         record.round = request.round;
         record.experiment = request.experiment.map(str::to_owned);
         request.store.finish(&record).unwrap();
         record
-    }
-}
-
-fn metrics(decode_ms: f64) -> Metrics {
-    Metrics {
-        prefill_ms: 1.0,
-        decode_ms,
-        completion_ms: decode_ms + 1.0,
-        tpot_ms: Percentiles { p50: decode_ms / 3.0, p90: decode_ms / 3.0, p99: decode_ms / 3.0 },
-        tokens_per_s: 4000.0 / (decode_ms + 1.0),
-        tokens_per_s_per_gpu: 2000.0 / (decode_ms + 1.0),
-        samples: 1,
-        memory_bytes_per_rank: 1,
-        ..Metrics::default()
     }
 }
 
@@ -86,12 +64,6 @@ fn cell(architecture: &str) -> Cell {
 
 fn three() -> Vec<Cell> {
     vec![cell("standard"), cell("ladder"), cell("parallel")]
-}
-
-fn store() -> (tempfile::TempDir, Store) {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open_reproducible(dir.path().join("runs"), 1_795_235_412, 1);
-    (dir, store)
 }
 
 /// Runs the experiment; the outcome, and what happened in few words.
