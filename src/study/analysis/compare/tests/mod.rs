@@ -107,11 +107,10 @@ fn the_ratio_of_noisy_rounds_is_the_median_of_each_rounds_ratio() {
     let report = compare(&[standard, ladder].concat(), "architecture").unwrap();
     let pair = &report.pairs[0];
     assert!((pair.speedup - 1.6).abs() < 1e-9, "not 50 / 20: {pair:?}");
+    // of the logarithms: mean -+ 4.3027 x standard deviation / sqrt(3)
     let [low, high] = pair.speedup_ci95.unwrap();
-    assert!(
-        (low - 1.2).abs() < 1e-9 && (high - 2.5).abs() < 1e-9,
-        "no ratio that no round has: {pair:?}"
-    );
+    assert!((low - 0.6731).abs() < 1e-3 && (high - 4.2274).abs() < 1e-3, "{pair:?}");
+    assert_eq!(pair.verdict, PairVerdict::Chance, "three such rounds decide nothing");
 }
 
 /// Ladder saves most of standard's latency, upper-bound half a percent: that is noise, and no gap of which ladder closes
@@ -140,7 +139,7 @@ fn equal_cells_do_not_differ() {
     ];
     let pair = compare(&records.concat(), "architecture").unwrap().pairs.remove(0);
     let [low, high] = pair.speedup_ci95.unwrap();
-    assert!(low < 1.0 && 1.0 < high && !pair.differs);
+    assert!(low <= 1.0 && 1.0 <= high && !pair.differs);
     assert_eq!(pair.hidden_share, None, "without upper-bound there is no gap to close");
 }
 
@@ -272,8 +271,10 @@ fn rounds_of(name: &str, of: &Architecture, steps_ms: &[f64], samples: usize) ->
     rounds.map(record).collect()
 }
 
+/// Student's t of the logarithms of 2.0 / 1.2, 2.2 / 1.5, 2.4 / 1.4 and 2.1 / 1.3: 19.1 with three degrees of freedom, and of
+/// the first three: 9.9 with two.
 #[test]
-fn a_p_value_is_no_smaller_than_the_rounds_support_however_many_samples_they_have() {
+fn a_p_value_comes_from_the_rounds_however_many_samples_they_have() {
     let pair = |rounds: usize, samples: usize| {
         let standard = rounds_of("s", &Architecture::Standard, &[2.0, 2.2, 2.4, 2.1][..rounds], samples);
         let ladder = rounds_of("l", &LADDER, &[1.2, 1.5, 1.4, 1.3][..rounds], samples);
@@ -282,10 +283,10 @@ fn a_p_value_is_no_smaller_than_the_rounds_support_however_many_samples_they_hav
     for samples in [3, 30] {
         let three = pair(3, samples);
         let [p, adjusted] = [three.p_value, three.adjusted_p].map(Option::unwrap);
-        assert!((p - 1.0 / 27.0).abs() < 1e-9 && adjusted == p, "{p} {adjusted}");
+        assert!((p - 0.00995).abs() < 1e-4 && adjusted == p, "{p} {adjusted}");
         assert_eq!((three.differs, three.verdict), (true, PairVerdict::Faster), "as its interval");
         let four = pair(4, samples).p_value.unwrap();
-        assert!((four - 1.0 / 256.0).abs() < 1e-9, "{four}");
+        assert!((four - 0.000775).abs() < 1e-5, "{four}");
         let two = pair(2, samples);
         assert_eq!((two.p_value, two.verdict), (None, PairVerdict::Unknown), "two rounds show nothing");
     }
