@@ -418,16 +418,8 @@ impl ComparisonReport {
 
     /// Report of some of the pairs; counts remain those of the whole comparison.
     pub fn of_pairs(&self, pairs: Vec<Comparison>) -> Self {
-        let Self { by, values, pairs: _, comparisons, differ, adjusted, flags } = self;
-        Self {
-            by: by.clone(),
-            values: values.clone(),
-            pairs,
-            comparisons: *comparisons,
-            differ: *differ,
-            adjusted: *adjusted,
-            flags: flags.clone(),
-        }
+        let (by, values, flags) = (self.by.clone(), self.values.clone(), self.flags.clone());
+        Self { by, values, pairs, flags, ..*self }
     }
 }
 
@@ -544,18 +536,6 @@ pub fn is_beaten_by_noise(limit: &Comparison, pairs: &[Comparison]) -> bool {
         && pairs.iter().any(|pair| beats(&pair))
 }
 
-struct Beaten<'a> {
-    pair: &'a Comparison,
-    limit: &'a Comparison,
-    less: &'static str,
-}
-
-impl Beaten<'_> {
-    fn lead(&self) -> f64 {
-        self.limit.tpot_ms / self.pair.tpot_ms
-    }
-}
-
 /// Remark on cells that beat `upper-bound` in the same setting because they do less work; `setting` names the setting
 /// of a pair.
 pub fn beaten_limit(
@@ -564,26 +544,27 @@ pub fn beaten_limit(
 ) -> Option<String> {
     let (limits, choices): (Vec<&Comparison>, Vec<&Comparison>) =
         report.pairs.iter().partition(|pair| pair.side.spec.architecture.is_limit());
-    let mut beaten: Vec<Beaten<'_>> = Vec::new();
     // skip large grids without upper-bound
-    for pair in choices.into_iter().filter(|_| !limits.is_empty()) {
-        let Some(less) = less_work(&pair.side.spec) else { continue };
+    let choices = choices.into_iter().filter(|_| !limits.is_empty());
+    let beaten = choices.filter_map(|pair| {
+        let less = less_work(&pair.side.spec)?;
         let spec = Spec { architecture: Architecture::UpperBound, ..pair.side.spec.clone() };
         let of_pair = |limit: &&&Comparison| {
             limit.side.spec == spec && limit.side.provenance == pair.side.provenance
         };
-        let limit = limits.iter().find(of_pair).copied();
-        let beats = limit.map(|limit| Beaten { pair, limit, less });
-        beaten.extend(beats.filter(|beaten| beaten.lead() > 1.0 + LEAST_DIFFERENCE));
-    }
-    let most = beaten.iter().max_by(|a, b| a.lead().total_cmp(&b.lead()))?;
-    let at = match setting(most.pair) {
+        let limit = limits.iter().find(of_pair)?;
+        let lead = limit.tpot_ms / pair.tpot_ms;
+        (lead > 1.0 + LEAST_DIFFERENCE).then_some((lead, pair, limit.tpot_ms, less))
+    });
+    let beaten: Vec<(f64, &Comparison, f64, &str)> = beaten.collect();
+    let (_, pair, limit_ms, less) = beaten.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let at = match setting(pair) {
         at if at.is_empty() => String::new(),
         at if beaten.len() == 1 => format!(" at {at}"),
         at => format!(", most of {} cases at {at}", beaten.len()),
     };
-    let tpot_ms = [most.pair.tpot_ms, most.limit.tpot_ms];
-    Some(no_limit(&most.pair.side.spec.architecture_label(), most.less, tpot_ms, &at))
+    let label = pair.side.spec.architecture_label();
+    Some(no_limit(&label, less, [pair.tpot_ms, *limit_ms], &at))
 }
 
 /// Sentence on an architecture that beats `upper-bound`, with both TPOTs (ms).
