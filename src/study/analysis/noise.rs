@@ -310,7 +310,7 @@ fn faster_without_p2p(report: &ComparisonReport) -> Option<String> {
 
 /// Rounds of one cell that vary by more than the largest lead, where no lead is significant.
 fn varying_rounds(report: &ComparisonReport) -> Option<String> {
-    let choices = || report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
+    let choices = || report.pairs.iter().filter(|pair| !pair.is_limit());
     if choices().any(|pair| matches!(pair.verdict, PairVerdict::Faster | PairVerdict::Slower)) {
         return None;
     }

@@ -152,10 +152,15 @@ impl Comparison {
         if self.is_limit_ahead() { "the limit" } else { self.verdict.as_str() }
     }
 
+    /// True if the compared side is `upper-bound`, which nobody can choose.
+    pub fn is_limit(&self) -> bool {
+        self.side.spec.architecture.is_limit()
+    }
+
     /// True if the compared side is `upper-bound`, ahead of a baseline that is not.
     pub fn is_limit_ahead(&self) -> bool {
-        let is_limit = |side: &Side| side.spec.architecture.is_limit();
-        self.verdict == PairVerdict::Faster && is_limit(&self.side) && !is_limit(&self.baseline_side)
+        let is_baseline = self.baseline_side.spec.architecture.is_limit();
+        self.verdict == PairVerdict::Faster && self.is_limit() && !is_baseline
     }
 
     /// True if both sides are simulated: exact repeats, but subject to the simulator's error.
@@ -175,8 +180,7 @@ impl Comparison {
     /// simulator's error.
     pub(super) fn leads(&self, other: &Self) -> bool {
         let band = self.side.band_with(&other.side).filter(|_| self.speedup > other.speedup);
-        let is_choice = !self.side.spec.architecture.is_limit();
-        is_choice && band.is_some_and(|band| !band.holds(self.speedup / other.speedup))
+        !self.is_limit() && band.is_some_and(|band| !band.holds(self.speedup / other.speedup))
     }
 
     /// Smallest simulated lead that the verdict calls one; `None` if a side was measured.
@@ -524,16 +528,17 @@ pub fn less_work(spec: &Spec) -> Option<&'static str> {
 }
 
 /// True if another measured cell of the same setting is faster than this `upper-bound`, although it does no less work.
-pub fn is_beaten_by_noise(limit: &Comparison, pairs: &[Comparison]) -> bool {
-    let beats = |pair: &&Comparison| {
-        !pair.side.spec.architecture.is_limit()
+pub fn is_beaten_by_noise<'a>(
+    limit: &Comparison,
+    pairs: impl IntoIterator<Item = &'a Comparison>,
+) -> bool {
+    let beats = |pair: &Comparison| {
+        !pair.is_limit()
             && pair.baseline_run == limit.baseline_run
             && pair.speedup > limit.speedup * (1.0 + LEAST_DIFFERENCE)
             && less_work(&pair.side.spec).is_none()
     };
-    limit.side.spec.architecture.is_limit()
-        && !limit.is_simulated()
-        && pairs.iter().any(|pair| beats(&pair))
+    limit.is_limit() && !limit.is_simulated() && pairs.into_iter().any(beats)
 }
 
 /// Remark on cells that beat `upper-bound` in the same setting because they do less work; `setting` names the setting
@@ -543,7 +548,7 @@ pub fn beaten_limit(
     setting: impl Fn(&Comparison) -> String,
 ) -> Option<String> {
     let (limits, choices): (Vec<&Comparison>, Vec<&Comparison>) =
-        report.pairs.iter().partition(|pair| pair.side.spec.architecture.is_limit());
+        report.pairs.iter().partition(|pair| pair.is_limit());
     // skip large grids without upper-bound
     let choices = choices.into_iter().filter(|_| !limits.is_empty());
     let beaten = choices.filter_map(|pair| {

@@ -189,8 +189,7 @@ fn set_bands(pairs: &mut [Comparison], cells: &[PooledCell]) {
 fn set_ties(pairs: &mut [Comparison], cells: &[PooledCell]) {
     let mut faster: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, pair) in pairs.iter().enumerate() {
-        let is_choice = !pair.side.spec.architecture.is_limit();
-        if pair.verdict == PairVerdict::Faster && !pair.is_simulated() && is_choice {
+        if pair.verdict == PairVerdict::Faster && !pair.is_simulated() && !pair.is_limit() {
             faster.entry(&pair.baseline_run).or_default().push(at);
         }
     }

@@ -35,9 +35,7 @@ pub fn headlines(
     let headlines = by.into_iter().map(|(provenance, pairs)| {
         let matched: BTreeSet<&str> = pairs.iter().map(|pair| pair.matched.as_str()).collect();
         let is_limit = |pair: &&Comparison| {
-            pair.side.spec.architecture.is_limit()
-                && pair.provenance == provenance
-                && matched.contains(pair.matched.as_str())
+            pair.is_limit() && pair.provenance == provenance && matched.contains(pair.matched.as_str())
         };
         let limits: Vec<Comparison> = report.pairs.iter().filter(is_limit).cloned().collect();
         let doubt = inconclusive(&report.of_pairs([limits, pairs.clone()].concat()));
