@@ -117,19 +117,13 @@ impl PivotRow {
     /// Values that are fastest, the best first, or the baseline with those that tie with it; empty if the samples decide
     /// nothing.
     pub fn winners<'a>(&self, report: &'a ComparisonReport) -> Vec<&'a str> {
-        let values: Vec<&Comparison> = match self.baseline_ties {
-            true => {
-                let pairs = self.known().map(|at| &report.pairs[at]);
-                pairs.filter(|pair| self.ties_as_fastest(report, pair)).collect()
-            }
-            false => {
-                let pairs = self.fastest.iter().filter_map(|column| self.pairs[*column]);
-                pairs.map(|at| &report.pairs[at]).collect()
-            }
-        };
+        let fastest = self.fastest.iter().filter_map(|column| self.pairs[*column]);
+        // only if nothing is faster than the baseline
+        let tied = self.known().filter(|at| self.ties_as_fastest(report, &report.pairs[*at]));
+        let values = fastest.chain(tied).map(|at| report.pairs[at].value.as_str());
         let first = self.known().next().filter(|_| self.baseline_wins || self.baseline_ties);
         let baseline = first.map(|at| report.pairs[at].baseline.as_str());
-        baseline.into_iter().chain(values.into_iter().map(|pair| pair.value.as_str())).collect()
+        baseline.into_iter().chain(values).collect()
     }
 
     /// Marks of the baseline: `★` if everything else is slower, `★≈` if nothing is faster and something ties with it.
