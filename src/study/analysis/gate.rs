@@ -6,7 +6,6 @@
 //! and their rounds do not pair. A gate holds if the whole interval is within the limit, is violated if the whole
 //! interval is beyond it, and is undecided if the interval contains the limit or either side is noisy ([`Noise`]).
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::str::FromStr;
 
@@ -241,16 +240,12 @@ struct GateSide {
 }
 
 /// Newest successful run of each round of a cell, per machine.
-fn newest_of_rounds(records: Vec<Record>) -> Vec<Record> {
-    let mut newest: BTreeMap<(String, Option<String>, u32), Record> = BTreeMap::new();
-    for record in records.into_iter().filter(Record::has_numbers) {
-        match newest.entry((record.spec.key(), host(&record), record.round)) {
-            Entry::Occupied(known) if known.get().created > record.created => {}
-            Entry::Occupied(mut known) => drop(known.insert(record)),
-            Entry::Vacant(place) => drop(place.insert(record)),
-        }
-    }
-    newest.into_values().collect()
+fn newest_of_rounds(mut records: Vec<Record>) -> Vec<Record> {
+    records.retain(Record::has_numbers);
+    records.sort_by(|a, b| a.created.cmp(&b.created));
+    let keyed = records.into_iter().map(|run| ((run.spec.key(), host(&run), run.round), run));
+    // the last of one key stays
+    BTreeMap::from_iter(keyed).into_values().collect()
 }
 
 /// Cells with metrics by key; one side per machine, the one with the newest run last.

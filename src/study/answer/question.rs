@@ -164,9 +164,8 @@ impl<'a> ComparisonQuestion<'a> {
         let choices = self.choices();
         let tied = choices.iter().filter_map(|(setting, pairs)| {
             let fastest = fastest(pairs);
-            let named = fastest.iter().map(|pair| format!("{} {}", self.value(pair), times(pair)));
-            let named = named.collect::<Vec<_>>().join(", ");
-            (fastest.len() > 1).then(|| format!("{setting} ({named})"))
+            let is_tie = fastest.len() > 1;
+            is_tie.then(|| format!("{setting} ({})", self.named_with_ratios(&fastest)))
         });
         let tied: Vec<String> = tied.collect();
         let count = counted(tied.len(), "setting");
@@ -410,6 +409,12 @@ impl<'a> ComparisonQuestion<'a> {
             setting if setting.is_empty() => self.value(pair),
             setting => format!("{} at {setting}", self.value(pair)),
         }
+    }
+
+    /// Values of pairs with their ratios: `ladder 1.33x, parallel 1.32x`.
+    fn named_with_ratios(&self, pairs: &[&Comparison]) -> String {
+        let named = pairs.iter().map(|pair| format!("{} {}", self.value(pair), times(pair)));
+        named.collect::<Vec<_>>().join(", ")
     }
 
     /// Setting of a pair: `TP 8, batch 1, P2P on`; empty if only the axis varies.

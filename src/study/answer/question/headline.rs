@@ -116,9 +116,7 @@ impl ComparisonQuestion<'_> {
         match (&winner.pairs[..], choices) {
             ([only], [(_, pairs)]) if winner.tied > 0 => {
                 let at = setting_phrase(only, self.axis);
-                let named = fastest(pairs).into_iter();
-                let named = named.map(|pair| format!("{} {}", self.value(pair), times(pair)));
-                let named = named.collect::<Vec<_>>().join(", ");
+                let named = self.named_with_ratios(&fastest(pairs));
                 format!("too close to call at {at}: {named}{}", self.unit_of(baseline))
             }
             ([only], _) => {
