@@ -30,12 +30,13 @@ use super::analysis::{
     CollectiveRow, IdleSplit, StepSummary, TimePart, TraceReport, estimated_skew, time_parts,
 };
 use super::rewire::{LAUNCH_BOUND, LayerCollectives, RewireChoice, Rewiring, Setting, StepSelection};
+use base::statistics::distinct;
 use base::text::{counted, latency};
 use plan::{Architecture, LayerSet, Phase};
 use table::Collective;
 use trace::overlap::{Class, Replays, Selection, SpanRuns, StepKey, origin_ns};
 use trace::rules::RuleClass;
-use trace::{Doubt, Doubted, ImportReport, Range, Span, Trace, is_host_call};
+use trace::{Doubted, ImportReport, Range, Span, Trace, is_host_call};
 
 /// Minimum share of a collective's time before a cause is reported.
 const DOMINATES: f64 = 2.0 / 3.0;
@@ -564,13 +565,7 @@ fn replays_graphs(runs: &SpanRuns<'_>) -> bool {
 
 fn sentences_of_doubts(import: &ImportReport) -> Vec<String> {
     let of_launches = import.doubts.iter().filter(|doubt| doubt.about == Doubted::Launches);
-    let mut sentences: Vec<String> = Vec::new();
-    for Doubt { sentence, .. } in import.doubted_work().chain(of_launches) {
-        if !sentences.contains(sentence) {
-            sentences.push(sentence.clone());
-        }
-    }
-    sentences
+    distinct(import.doubted_work().chain(of_launches).map(|doubt| doubt.sentence.clone()))
 }
 
 /// Ignored communication of all files by kernel, the most frequent first.

@@ -246,7 +246,7 @@ struct Sums {
     unmatched: u64,
     is_partial: bool,
     ranks: Vec<RankSums>,
-    worst: Vec<(i64, Arrival)>,
+    worst: Vec<Arrival>,
 }
 
 #[derive(Clone, Default)]
@@ -306,9 +306,10 @@ impl Sums {
         let rank = &mut self.ranks[index(span)];
         rank.late.push(late_ns);
         rank.caused = rank.caused.saturating_add(waited_ns);
-        if self.worst.len() < WORST || self.worst.last().is_some_and(|(least, _)| waited_ns > *least) {
+        if self.worst.len() < WORST || self.worst.last().is_some_and(|least| waited_ns > least.waited_ns)
+        {
             let info = runs.trace.operations.get(span.operation as usize);
-            let arrival = Arrival {
+            self.worst.push(Arrival {
                 sample: span.sample,
                 step: span.step,
                 name: info.map(|o| o.name.clone()).unwrap_or_default(),
@@ -317,9 +318,8 @@ impl Sums {
                 at_ns: arrived.starts[last].saturating_sub(runs.origin),
                 late_ns,
                 waited_ns,
-            };
-            self.worst.push((waited_ns, arrival));
-            self.worst.sort_by_key(|(waited, arrival)| (std::cmp::Reverse(*waited), arrival.at_ns));
+            });
+            self.worst.sort_by_key(|arrival| (std::cmp::Reverse(arrival.waited_ns), arrival.at_ns));
             self.worst.truncate(WORST);
         }
     }
@@ -345,7 +345,7 @@ impl Sums {
             matched: self.matched,
             unmatched: self.unmatched,
             ranks,
-            worst: self.worst.into_iter().map(|(_, arrival)| arrival).collect(),
+            worst: self.worst,
             clocks_apart_us: is_tied.then(|| us(clocks.apart_ns)),
             note: (!notes.is_empty()).then(|| notes.join("; ")),
         }

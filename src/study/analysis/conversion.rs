@@ -176,10 +176,8 @@ pub fn ordered(conversion: Conversion, alone: &[f64]) -> Vec<ConversionCandidate
 /// Comparison sets: the upper half, and at several sizes the last layers and up to `draws` distinct random sets.
 /// Deterministic.
 pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<ConversionCandidate> {
-    let last = |series, count: u32| ConversionCandidate {
-        conversion,
-        series,
-        layers: (layers - count..layers).collect(),
+    let last = |series, count: u32| {
+        ConversionCandidate::new(conversion, series, (layers - count..layers).collect())
     };
     let mut sizes: Vec<u32> = (1..PARTS).map(|part| (layers * part + PARTS / 2) / PARTS).collect();
     sizes.retain(|count| (1..layers).contains(count));
@@ -199,11 +197,7 @@ pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Conve
         });
         let mut seen: HashSet<Vec<u32>> = HashSet::new();
         let new = drawn.filter(|layers| seen.insert(layers.clone())).take(draws as usize);
-        all.extend(new.map(|layers| ConversionCandidate {
-            conversion,
-            series: SetSeries::Random,
-            layers,
-        }));
+        all.extend(new.map(|layers| ConversionCandidate::new(conversion, SetSeries::Random, layers)));
     }
     all
 }

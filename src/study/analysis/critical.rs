@@ -17,9 +17,7 @@ use plan::{Lane, Phase};
 use trace::overlap::{SpanRuns, StepKey, us};
 use trace::{Span, Trace};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(rename = "Why")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathReason {
     /// Last span to end; the walk starts here.
     Last,
@@ -32,7 +30,7 @@ pub enum PathReason {
 }
 
 /// Span of the critical path. The steps of a path follow one another without holes in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathStep {
     /// Index into the trace's spans.
     pub span: usize,

@@ -5,21 +5,19 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use serde::Serialize;
-
 use super::critical::PathReason;
 use plan::Lane;
 use trace::overlap::StepKey;
 use trace::{Span, Trace};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dependency {
     /// Index into the trace's spans.
     pub span: usize,
     pub why: PathReason,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dependencies {
     /// Spans it waited for, the last to end (peers: to arrive) first.
     pub before: Vec<Dependency>,

@@ -6,7 +6,6 @@
 //! and their rounds do not pair. A gate holds if the whole interval is within the limit, is violated if the whole
 //! interval is beyond it, and is undecided if the interval contains the limit or either side is noisy ([`Noise`]).
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::str::FromStr;
 
@@ -19,7 +18,7 @@ use base::statistics::{interval95, resample};
 use base::text::natural_order;
 use table::render::{Shown, Table};
 use table::{
-    CellRuns, MEASURES, Measure, MeasureScope, Provenance, Record, Sample, Spec, host, measure, metrics,
+    CellRuns, MEASURES, Measure, MeasureScope, Provenance, Record, Sample, host, measure, metrics,
 };
 
 /// Statistical method, as text for readers of the result.
@@ -81,13 +80,23 @@ impl Gate {
         if self.relative { 100.0 * (value / baseline - 1.0) } else { value - baseline }
     }
 
-    /// Compares a change, or its whole interval if there is one, with the limit.
-    pub(crate) fn outcome(&self, change: f64, interval: Option<[f64; 2]>) -> GateOutcome {
+    /// Compares a change, or its whole interval if there is one, with the limit. Returns the reason if that is
+    /// undecided, which it always is with a `doubt`.
+    pub(crate) fn outcome(
+        &self,
+        change: f64,
+        interval: Option<[f64; 2]>,
+        doubt: Option<String>,
+    ) -> (GateOutcome, Option<String>) {
         let within = |change: f64| if self.below { change <= self.limit } else { change >= self.limit };
-        match interval.unwrap_or([change; 2]).map(within) {
-            [true, true] => GateOutcome::Holds,
-            [false, false] => GateOutcome::Violated,
-            _ => GateOutcome::Undecided,
+        match (doubt, interval.unwrap_or([change; 2]).map(within)) {
+            (Some(doubt), _) => (GateOutcome::Undecided, Some(doubt)),
+            (None, [true, true]) => (GateOutcome::Holds, None),
+            (None, [false, false]) => (GateOutcome::Violated, None),
+            (None, _) => {
+                let covers = "the confidence interval contains the limit";
+                (GateOutcome::Undecided, Some(covers.to_owned()))
+            }
         }
     }
 }
@@ -193,7 +202,7 @@ pub fn judge(
         let same_host = sides.iter().rev().find_map(|side| Some((side, same(&side)?)));
         match same_host.or(sides.last().zip(there.last())) {
             None => {
-                let label = sides.last().map(|side| side.spec.label()).unwrap_or_default();
+                let label = sides.last().map(|side| side.record.spec.label()).unwrap_or_default();
                 (vec![Err(format!("{label}: no new run since the baseline was set"))], None)
             }
             Some((side, now)) => {
@@ -225,23 +234,18 @@ pub fn judge(
 
 /// Successful runs of one cell, pooled.
 struct GateSide {
-    spec: Spec,
     record: Record,
     runs: Vec<String>,
     rounds: Vec<Vec<Sample>>,
 }
 
 /// Newest successful run of each round of a cell, per machine.
-fn newest_of_rounds(records: Vec<Record>) -> Vec<Record> {
-    let mut newest: BTreeMap<(String, Option<String>, u32), Record> = BTreeMap::new();
-    for record in records.into_iter().filter(Record::has_numbers) {
-        match newest.entry((record.spec.key(), host(&record), record.round)) {
-            Entry::Occupied(known) if known.get().created > record.created => {}
-            Entry::Occupied(mut known) => drop(known.insert(record)),
-            Entry::Vacant(place) => drop(place.insert(record)),
-        }
-    }
-    newest.into_values().collect()
+fn newest_of_rounds(mut records: Vec<Record>) -> Vec<Record> {
+    records.retain(Record::has_numbers);
+    records.sort_by(|a, b| a.created.cmp(&b.created));
+    let keyed = records.into_iter().map(|run| ((run.spec.key(), host(&run), run.round), run));
+    // the last of one key stays
+    BTreeMap::from_iter(keyed).into_values().collect()
 }
 
 /// Cells with metrics by key; one side per machine, the one with the newest run last.
@@ -251,8 +255,8 @@ fn by_key(records: &[Record]) -> BTreeMap<String, Vec<GateSide>> {
         let Some(record) = cell.record().filter(|record| record.metrics.is_some()) else { continue };
         let rounds = cell.rounds().into_values().collect();
         let runs = cell.ok().map(|run| run.run.clone()).collect();
-        let side = GateSide { spec: record.spec.clone(), record, runs, rounds };
-        cells.entry(side.spec.key()).or_default().push(side);
+        let side = GateSide { record, runs, rounds };
+        cells.entry(side.record.spec.key()).or_default().push(side);
     }
     for sides in cells.values_mut() {
         sides.sort_by(|a, b| a.record.created.cmp(&b.record.created));
@@ -285,40 +289,33 @@ fn row(
         return Ok(None);
     }
     let recorded = |side: &GateSide, when: &str| {
-        let missing = || format!("{}: {when} has no {}", side.spec.label(), gate.measure.words);
+        let missing = || format!("{}: {when} has no {}", side.record.spec.label(), gate.measure.words);
         gate.measure.of(&side.record).ok_or_else(missing)
     };
     let (before, value) = (recorded(baseline, "the baseline")?, recorded(now, "the new run")?);
     let change = gate.change(before, value);
     if !change.is_finite() {
-        return Err(format!("{}: {} was {before}", baseline.spec.label(), gate.measure.words));
+        return Err(format!("{}: {} was {before}", baseline.record.spec.label(), gate.measure.words));
     }
     if baseline.record.provenance != now.record.provenance {
         return Err(format!(
             "{}: the baseline is {}, the new run is {}",
-            baseline.spec.label(),
+            baseline.record.spec.label(),
             baseline.record.provenance.as_str(),
             now.record.provenance.as_str()
         ));
     }
     let change_ci95 = interval(gate, baseline, now);
-    let mut outcome = gate.outcome(change, change_ci95);
     // bytes and counts are exact, however busy the machine is
     let noisy = |(side, noise, name): (&GateSide, &Noise, &str)| {
         let why = noise.why(&side.record).filter(|_| !gate.measure.unit.is_whole())?;
         Some(format!("{name} is noisy: {why}"))
     };
     let sides = [(baseline, &noise[0], "the baseline"), (now, &noise[1], "the new run")];
-    let undecided = sides.into_iter().find_map(noisy).or_else(|| {
-        let covers = || "the confidence interval contains the limit".to_owned();
-        (outcome == GateOutcome::Undecided).then(covers)
-    });
-    if undecided.is_some() {
-        outcome = GateOutcome::Undecided;
-    }
+    let (outcome, undecided) = gate.outcome(change, change_ci95, sides.into_iter().find_map(noisy));
     Ok(Some(GateRow {
         key: key.into(),
-        cell: now.spec.label(),
+        cell: now.record.spec.label(),
         gate: gate.clone(),
         measure: gate.measure,
         baseline: before,
@@ -350,7 +347,7 @@ fn interval(gate: &Gate, baseline: &GateSide, now: &GateSide) -> Option<[f64; 2]
         let mut alone = Record { instrumented: None, ..side.record.clone() };
         let memory = alone.metrics.as_ref().map_or(0, |metrics| metrics.memory_bytes_per_rank);
         let mut value = |sample: &Sample| {
-            alone.metrics = metrics(&side.spec, &[std::slice::from_ref(sample)], memory);
+            alone.metrics = metrics(&side.record.spec, &[std::slice::from_ref(sample)], memory);
             alone.overlap = sample.overlap;
             gate.measure.of(&alone)
         };

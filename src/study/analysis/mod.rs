@@ -73,8 +73,8 @@ pub use names::{
     LaneTotal, NameRow, OperationTable, OperatorRow, TimePart, lane_totals, names_table,
     operation_table, time_parts, totals_of,
 };
-pub(crate) use noise::inconclusive;
-pub use noise::{WideRounds, noise_forecast, overload, slow_limits, wide_rounds};
+pub use noise::{WideRounds, noise_forecast, overload, wide_rounds};
+pub(crate) use noise::{inconclusive, slow_limit};
 pub use operations::{
     ComputeTimes, OperationDifference, OperationDifferences, OperationFamily, OperationShare,
     operation_differences,

@@ -268,7 +268,7 @@ pub(super) fn operators(runs: &SpanRuns, lanes: &[Lanes]) -> Vec<OperatorRow> {
 const LEAST: f64 = 0.01;
 
 /// Part of the time of a trace. Parts add up to at most the whole: communication and copies count while nothing else runs.
-#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct TimePart {
     /// `idle`, `compute`, `exposed communication`, or the direction of copies: `host-to-device copies`.
     pub work: String,
@@ -297,14 +297,8 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
         let longest = longest.map(|row| (row.name.clone(), part(of(row))));
         (union_us / all.span_us, longest, part)
     };
-    let without_kernel = |work: &str, share: f64, gb_s: Option<f64>| TimePart {
-        work: work.into(),
-        share,
-        longest: None,
-        longest_share: 0.0,
-        gb_s,
-    };
-    let mut parts = vec![without_kernel("idle", all.idle_us / all.span_us, None)];
+    let idle = all.idle_us / all.span_us;
+    let mut parts = vec![TimePart { work: "idle".into(), share: idle, ..TimePart::default() }];
     let total: fn(&NameRow) -> f64 = |row| row.total_us;
     let exposed: fn(&NameRow) -> f64 = |row| row.exposed_us;
     for (work, name, of, union_us) in [
@@ -332,7 +326,7 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
     }
     parts.extend(copies.into_iter().map(|(work, (us, bytes, time))| {
         let gb_s = bytes.filter(|_| time > 0.0).map(|bytes| bytes / time / 1e3);
-        without_kernel(work, part(us), gb_s)
+        TimePart { work: work.into(), share: part(us), gb_s, ..TimePart::default() }
     }));
     parts.retain(|part| part.share >= LEAST);
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));

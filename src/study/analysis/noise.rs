@@ -66,7 +66,7 @@ impl Noise {
 
 /// Pairs in which a plain `upper-bound` is slower than a plain `standard`: far slower, or with the whole interval below 1
 /// if there is one. Excludes micro-batches, which read the weights twice and can make the bound slower.
-pub fn slow_limits(report: &ComparisonReport) -> impl Iterator<Item = &Comparison> {
+fn slow_limits(report: &ComparisonReport) -> impl Iterator<Item = &Comparison> {
     let plain = |pair: &&Comparison| {
         (limit(&pair.baseline_side.spec), limit(&pair.side.spec)) == (Some(0), Some(1))
     };
@@ -253,14 +253,20 @@ pub(crate) fn inconclusive(report: &ComparisonReport) -> Option<String> {
     if report.pairs.iter().any(|pair| pair.provenance == Provenance::Simulated) {
         return None;
     }
-    slow_limit(report).or_else(|| faster_without_p2p(report)).or_else(|| varying_rounds(report))
+    let slow_limit = slow_limit(report, |worst| ["upper-bound".to_owned(), worst.baseline.clone()]);
+    slow_limit.or_else(|| faster_without_p2p(report)).or_else(|| varying_rounds(report))
 }
 
-fn slow_limit(report: &ComparisonReport) -> Option<String> {
+/// Pair in which `upper-bound` falls furthest behind `standard`; `named` gives the names of these two.
+pub(crate) fn slow_limit(
+    report: &ComparisonReport,
+    named: impl Fn(&Comparison) -> [String; 2],
+) -> Option<String> {
     let worst = slow_limits(report).min_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
-    let (speedup, standard) = (worst.speedup, &worst.baseline);
+    let [limit, standard] = named(worst);
+    let speedup = worst.speedup;
     Some(format!(
-        "upper-bound has {speedup:.2}x the tokens/s of {standard}, although it does not communicate"
+        "{limit} has {speedup:.2}x the tokens/s of {standard}, although it does not communicate"
     ))
 }
 
@@ -304,7 +310,7 @@ fn faster_without_p2p(report: &ComparisonReport) -> Option<String> {
 
 /// Rounds of one cell that vary by more than the largest lead, where no lead is significant.
 fn varying_rounds(report: &ComparisonReport) -> Option<String> {
-    let choices = || report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
+    let choices = || report.pairs.iter().filter(|pair| !pair.is_limit());
     if choices().any(|pair| matches!(pair.verdict, PairVerdict::Faster | PairVerdict::Slower)) {
         return None;
     }

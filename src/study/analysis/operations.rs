@@ -6,8 +6,6 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-use serde::Serialize;
-
 use super::names::over_layers;
 use plan::Lane;
 use trace::overlap::intervals::{Coverage, TimeInterval, union};
@@ -15,7 +13,7 @@ use trace::overlap::{Class, ExposureCounter, StepKey, us};
 use trace::{OperationInfo, Span, Trace};
 
 /// Time of a group of operations in one run (us per rank, averaged over ranks).
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct OperationShare {
     /// Operations of the group in this run: `decode/L0/attn/add_norm`.
     pub names: Vec<String>,
@@ -31,7 +29,7 @@ pub struct OperationShare {
     pub first: usize,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OperationDifference {
     /// Name of the group: from the run that needs fewer operations for it.
     pub name: String,
@@ -54,7 +52,7 @@ impl OperationDifference {
 }
 
 /// Groups of one name and lane over all layers, with their sums.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OperationFamily {
     /// Sums of the groups under their common name: `decode/L*/mlp/down`. The first executions are those of the group
     /// with the largest difference.
@@ -63,7 +61,7 @@ pub struct OperationFamily {
     pub groups: Vec<usize>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OperationDifferences {
     /// Steps: first run, second run.
     pub steps: (StepKey, StepKey),

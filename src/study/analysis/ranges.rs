@@ -404,6 +404,27 @@ mod tests {
         trace
     }
 
+    /// A range of the host.
+    fn annotation(name: &str, tid: u32, ts: u32, dur: u32) -> String {
+        format!(
+            r#"{{"ph": "X", "cat": "user_annotation", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {ts}, "dur": {dur}}}"#
+        )
+    }
+
+    /// A call at a time that is also its number.
+    fn launch(call: &str, at: u32, tid: u32) -> String {
+        format!(
+            r#"{{"ph": "X", "cat": "cuda_runtime", "name": "{call}", "pid": 1, "tid": {tid}, "ts": {at}, "dur": 5, "args": {{"correlation": {at}}}}}"#
+        )
+    }
+
+    /// A kernel that the call of that number launched.
+    fn kernel(name: &str, stream: u32, ts: u32, dur: u32, call: u32) -> String {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": {stream}, "ts": {ts}, "dur": {dur}, "args": {{"stream": {stream}, "correlation": {call}}}}}"#
+        )
+    }
+
     const ANNOTATED: [&str; 5] = [
         r#"{"ph": "X", "cat": "user_annotation", "name": "optimizer", "pid": 1, "tid": 1, "ts": 1000, "dur": 200}"#,
         r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 1100, "dur": 5, "args": {"correlation": 1}}"#,
@@ -427,25 +448,17 @@ mod tests {
 
     #[test]
     fn device_time_belongs_to_the_ranges_that_launched_it() {
-        let range = |name: &str, ts: u32, dur: u32| {
-            format!(
-                r#"{{"ph": "X", "cat": "user_annotation", "name": "{name}", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}}}"#
-            )
-        };
         let work = |launched: u32, stream: u32, name: &str, start: u32, dur: u32| {
-            format!(
-                r#"{{"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 1, "tid": 1, "ts": {launched}, "dur": 5, "args": {{"correlation": {launched}}}}},
-            {{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": {stream}, "ts": {start}, "dur": {dur}, "args": {{"stream": {stream}, "correlation": {launched}}}}}"#
-            )
+            launch("cudaGraphLaunch", launched, 1) + "," + &kernel(name, stream, start, dur, launched)
         };
         let (first, second) = ("execute_context_0(0)_generation_32(32)", "step[EXTEND bs=4]");
         let trace = imported(
             &[
-                range(first, 1000, 200),
-                range("layers.3.mlp", 1050, 100),
+                annotation(first, 1, 1000, 200),
+                annotation("layers.3.mlp", 1, 1050, 100),
                 work(1100, 7, "gemm", 2000, 500),
                 work(1180, 9, "ncclDevKernel_AllReduce", 2300, 400),
-                range(second, 2100, 200), // the first one's kernels run in its time
+                annotation(second, 1, 2100, 200), // the first one's kernels run in its time
                 work(2150, 7, "gemm", 3000, 100),
                 work(2900, 7, "gemm", 3200, 70),
             ]
@@ -483,21 +496,13 @@ mod tests {
     /// Ranges of one thread that overlap without one being within the other, as of two steps in flight.
     #[test]
     fn a_range_has_no_launches_after_its_end() {
-        let range = |name: &str, ts: u32, dur: u32| {
-            format!(
-                r#"{{"ph": "X", "cat": "user_annotation", "name": "{name}", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}}}"#
-            )
-        };
         let work = |launched: u32, start: u32, dur: u32| {
-            format!(
-                r#"{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": {launched}, "dur": 4, "args": {{"correlation": {launched}}}}},
-                {{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": {start}, "dur": {dur}, "args": {{"stream": 7, "correlation": {launched}}}}}"#
-            )
+            launch("cudaLaunchKernel", launched, 1) + "," + &kernel("gemm", 7, start, dur, launched)
         };
         let events = [
-            range("A", 0, 100),
-            range("B", 50, 100),
-            range("C", 120, 80),
+            annotation("A", 1, 0, 100),
+            annotation("B", 1, 50, 100),
+            annotation("C", 1, 120, 80),
             work(10, 1000, 50),
             work(60, 1100, 51),
             work(110, 1200, 52),
@@ -540,17 +545,12 @@ mod tests {
     /// waits for it.
     #[test]
     fn a_range_has_the_work_of_ranges_on_a_thread_that_it_waits_for() {
-        let event = |name: &str, tid: u32, ts: u32, dur: u32| {
-            format!(
-                r#"{{"ph": "X", "cat": "user_annotation", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {ts}, "dur": {dur}}}"#
-            )
-        };
-        let launch = r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 9, "ts": 1120, "dur": 5, "args": {"correlation": 1}}"#;
-        let kernel = r#"{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "pid": 0, "tid": 7, "ts": 2000, "dur": 400, "args": {"stream": 7, "correlation": 1}}"#;
+        let call = launch("cudaLaunchKernel", 1120, 9);
+        let kernel = kernel("ncclDevKernel_AllReduce", 7, 2000, 400, 1120);
         let comm_of_step = |others: &[String]| {
-            let step = event("ProfilerStep#4", 1, 1000, 500);
-            let reduce = event("nccl:all_reduce", 9, 1100, 50);
-            let mut all = vec![step.as_str(), &reduce, launch, kernel];
+            let step = annotation("ProfilerStep#4", 1, 1000, 500);
+            let reduce = annotation("nccl:all_reduce", 9, 1100, 50);
+            let mut all = vec![step.as_str(), &reduce, &call, &kernel];
             all.extend(others.iter().map(String::as_str));
             let report = trace_report(&imported(&all), &Selection::default());
             let comm = |name: &str| report.ranges.iter().find(|row| row.name == name).unwrap().comm_us;
@@ -559,12 +559,12 @@ mod tests {
         };
         assert_eq!(comm_of_step(&[]), 400.0, "as in the table of steps");
         // the innermost range around it
-        let backward = || event("## backward ##", 1, 1050, 300);
+        let backward = || annotation("## backward ##", 1, 1050, 300);
         assert_eq!(comm_of_step(&[backward()]), 400.0);
         // which of two threads waits for it is not known
-        assert_eq!(comm_of_step(&[event("load batch", 2, 1050, 300)]), 0.0);
+        assert_eq!(comm_of_step(&[annotation("load batch", 2, 1050, 300)]), 0.0);
         // it outlasts this one
-        assert_eq!(comm_of_step(&[event("load batch", 2, 1050, 60)]), 400.0);
+        assert_eq!(comm_of_step(&[annotation("load batch", 2, 1050, 60)]), 400.0);
     }
 
     #[test]

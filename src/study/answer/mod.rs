@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use self::question::{ComparisonQuestion, MOST_NAMED};
 use crate::analysis::{
-    Axis, Cells, Comparison, ComparisonReport, Flag, Side, Varied, overload, slow_limits, wide_rounds,
+    Axis, Cells, Comparison, ComparisonReport, Flag, Side, Varied, overload, slow_limit, wide_rounds,
 };
 use crate::validate::{evidence, short_badge};
 use base::statistics::{LEAST_SAMPLES, distinct};
@@ -479,9 +479,10 @@ fn noise(records: &[Record], varied: &Varied, question: Option<&ComparisonQuesti
     if records.iter().all(|record| record.provenance == Provenance::Simulated) {
         return None;
     }
-    let (limit, wide, busy) =
-        (question.and_then(slow_limit), widest(records, varied), overload(records));
-    let reasons: Vec<String> = [limit, wide, busy].into_iter().flatten().collect();
+    let limit =
+        question.and_then(|of| slow_limit(of.report, |pair| [of.named(pair), of.baseline(pair)]));
+    let reasons = [limit, widest(records, varied), overload(records)];
+    let reasons: Vec<String> = reasons.into_iter().flatten().collect();
     (!reasons.is_empty()).then(|| {
         format!(
             "Noisy: {}. Run everything again on an idle machine; new runs replace these.",
@@ -502,17 +503,6 @@ pub fn signs_of_noise(mut records: Vec<Record>) -> Option<String> {
 /// [`signs_of_noise`] in the finished runs of a sweep that goes on.
 pub fn noise_so_far(records: Vec<Record>) -> Option<String> {
     signs_of_noise(records).map(|signs| format!("Noisy so far: {signs}. Close other programs."))
-}
-
-/// Pair in which `upper-bound` falls furthest behind `standard`.
-fn slow_limit(question: &ComparisonQuestion) -> Option<String> {
-    let worst = slow_limits(question.report).min_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
-    Some(format!(
-        "{} has {:.2}x the tokens/s of {}, although it does not communicate",
-        question.named(worst),
-        worst.speedup,
-        question.baseline(worst)
-    ))
 }
 
 fn widest(records: &[Record], varied: &Varied) -> Option<String> {

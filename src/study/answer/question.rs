@@ -62,7 +62,7 @@ impl<'a> ComparisonQuestion<'a> {
     /// Pairs without limits (`upper-bound`) and twins, grouped by setting, in the order of the comparison.
     fn choices(&self) -> Vec<(String, Vec<&Comparison>)> {
         let is_twin = |pair: &Comparison| self.twins.iter().any(|(twin, _)| *twin == self.value(pair));
-        let is_choice = |pair: &&Comparison| !pair.side.spec.architecture.is_limit() && !is_twin(pair);
+        let is_choice = |pair: &&Comparison| !pair.is_limit() && !is_twin(pair);
         let choices = self.report.pairs.iter().filter(is_choice);
         grouped(choices.map(|pair| (self.setting(pair), pair)))
     }
@@ -164,9 +164,8 @@ impl<'a> ComparisonQuestion<'a> {
         let choices = self.choices();
         let tied = choices.iter().filter_map(|(setting, pairs)| {
             let fastest = fastest(pairs);
-            let named = fastest.iter().map(|pair| format!("{} {}", self.value(pair), times(pair)));
-            let named = named.collect::<Vec<_>>().join(", ");
-            (fastest.len() > 1).then(|| format!("{setting} ({named})"))
+            let is_tie = fastest.len() > 1;
+            is_tie.then(|| format!("{setting} ({})", self.named_with_ratios(&fastest)))
         });
         let tied: Vec<String> = tied.collect();
         let count = counted(tied.len(), "setting");
@@ -279,8 +278,7 @@ impl<'a> ComparisonQuestion<'a> {
         if self.doubt.is_some() {
             return None;
         }
-        let limits =
-            self.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit()).count();
+        let limits = self.report.pairs.iter().filter(|pair| pair.is_limit()).count();
         if limits == 0 {
             return Some("Gap closed: unknown, because upper-bound was not run.".into());
         }
@@ -344,10 +342,10 @@ impl<'a> ComparisonQuestion<'a> {
 
     /// Throughput without P2P relative to P2P, by architecture; and a warning if it is higher.
     pub fn without_p2p(&self) -> (Option<String>, Option<String>) {
-        let off = self.report.pairs.iter().filter(|pair| {
-            let is_choice = !pair.side.spec.architecture.is_limit();
-            pair.side.spec.p2p == P2p::Off && is_choice && pair.rounds_apart == 0
-        });
+        let off =
+            self.report.pairs.iter().filter(|pair| {
+                pair.side.spec.p2p == P2p::Off && !pair.is_limit() && pair.rounds_apart == 0
+            });
         let mut by = grouped(off.map(|pair| (pair.side.spec.architecture_label(), pair)));
         let faster: Vec<&Comparison> = by
             .iter()
@@ -411,6 +409,12 @@ impl<'a> ComparisonQuestion<'a> {
             setting if setting.is_empty() => self.value(pair),
             setting => format!("{} at {setting}", self.value(pair)),
         }
+    }
+
+    /// Values of pairs with their ratios: `ladder 1.33x, parallel 1.32x`.
+    fn named_with_ratios(&self, pairs: &[&Comparison]) -> String {
+        let named = pairs.iter().map(|pair| format!("{} {}", self.value(pair), times(pair)));
+        named.collect::<Vec<_>>().join(", ")
     }
 
     /// Setting of a pair: `TP 8, batch 1, P2P on`; empty if only the axis varies.
@@ -478,8 +482,7 @@ impl<'a> ComparisonQuestion<'a> {
             // pairs may differ in rounds: show the baseline with the most
             let widest = pairs.iter().copied().max_by_key(|pair| pair.baseline_side.rounds);
             let baseline = widest.map(|pair| (setting, pair));
-            let is_limit_apart =
-                pairs.iter().any(|pair| pair.side.spec.architecture.is_limit() && is_apart(pair));
+            let is_limit_apart = pairs.iter().any(|pair| pair.is_limit() && is_apart(pair));
             pairs
                 .iter()
                 .enumerate()
@@ -519,7 +522,7 @@ impl<'a> ComparisonQuestion<'a> {
                     pair.hidden_share_ci95.map(|ci| ci.map(|share| 100.0 * share)),
                     0,
                 ),
-                Shown::text(match pair.side.spec.architecture.is_limit() {
+                Shown::text(match pair.is_limit() {
                     true if is_beaten_by_noise(pair, &self.report.pairs) => "too slow: noise",
                     true => "the limit",
                     false => self.verdict_word(pair, &leaders),
@@ -560,7 +563,7 @@ impl<'a> ComparisonQuestion<'a> {
             return (settings, OmittedRows::default());
         }
         let gain = |pairs: &[&Comparison]| {
-            let choices = pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
+            let choices = pairs.iter().filter(|pair| !pair.is_limit());
             choices.map(|pair| pair.speedup).fold(0.0, f64::max)
         };
         settings.sort_by(|(_, a), (_, b)| gain(b).total_cmp(&gain(a)));
@@ -607,8 +610,7 @@ fn idle_gain(pair: &Comparison) -> Option<[f64; 2]> {
 /// Drops the slowest choices of a setting, until `most` pairs are left.
 fn drop_slowest(pairs: &mut Vec<&Comparison>, most: usize) {
     while pairs.len() > most {
-        let choices =
-            pairs.iter().enumerate().filter(|(_, pair)| !pair.side.spec.architecture.is_limit());
+        let choices = pairs.iter().enumerate().filter(|(_, pair)| !pair.is_limit());
         let slowest = choices.min_by(|(_, a), (_, b)| a.speedup.total_cmp(&b.speedup));
         let Some((slowest, _)) = slowest else { return pairs.truncate(most) };
         pairs.remove(slowest);
@@ -619,9 +621,8 @@ fn drop_slowest(pairs: &mut Vec<&Comparison>, most: usize) {
 /// division of the GPUs with native: TP 8 in all 18 settings (1.01x to 2.10x the tokens/s of the next, too close to call
 /// in 4)`.
 pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
-    let choices: Vec<usize> = (0..report.pairs.len())
-        .filter(|at| !report.pairs[*at].side.spec.architecture.is_limit())
-        .collect();
+    let choices: Vec<usize> =
+        (0..report.pairs.len()).filter(|at| !report.pairs[*at].is_limit()).collect();
     let pivot = Pivot::new(report, &choices);
     let mut wins: BTreeMap<String, Vec<(f64, bool)>> = BTreeMap::new();
     let mut stacks = BTreeSet::new();
@@ -661,7 +662,7 @@ pub(super) fn best_division(report: &ComparisonReport) -> Option<String> {
 
 /// Simulated values whose throughput equals that of an earlier value in every setting.
 fn twins(axis: &Axis, report: &ComparisonReport) -> Vec<(String, String)> {
-    let choices = || report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit());
+    let choices = || report.pairs.iter().filter(|pair| !pair.is_limit());
     if choices().any(|pair| !pair.is_simulated()) {
         return Vec::new();
     }

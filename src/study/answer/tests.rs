@@ -35,6 +35,28 @@ fn quickstart(on: [f64; 3], off: [f64; 3]) -> Vec<Record> {
     [of(P2p::On, on), of(P2p::Off, off)].concat()
 }
 
+/// Simulated cell.
+fn sim(name: &str, architecture: Architecture, tp: u32, step_ms: f64) -> Record {
+    sim_record(name, |spec| (spec.architecture, spec.tp) = (architecture.clone(), tp), 0.0, step_ms)
+}
+
+/// Simulated cell of the paper's model, engine and machine.
+fn paper(architecture: &Architecture, tp: u32, batch: u32, step_ms: f64) -> Record {
+    let change = |spec: &mut Spec| {
+        (spec.model, spec.stack) = ("llama-3-70b".into(), "gpt-fast".into());
+        (spec.hardware, spec.dtype) = ("h100_sxm".into(), plan::DType::F16);
+        (spec.architecture, spec.tp, spec.batch) = (architecture.clone(), tp, batch);
+        (spec.prompt_tokens, spec.output_tokens) = (1024, 512);
+    };
+    sim_record(&format!("{architecture}-{tp}-{batch}"), change, 80.0, step_ms)
+}
+
+/// Changes the decode latency of all samples of a run.
+fn slow_down(record: &mut Record, factor: f64) {
+    let samples = std::sync::Arc::make_mut(&mut record.samples);
+    samples.iter_mut().for_each(|sample| sample.decode_ms *= factor);
+}
+
 fn one(records: &[Record]) -> Answer {
     let mut answers = Answer::from_records(records.to_vec());
     assert_eq!(answers.len(), 1);
@@ -194,10 +216,9 @@ fn a_gain_that_is_mostly_idle_time_is_put_down_to_the_machine() {
             record.overlap = Some(Overlap {
                 comm_ms: 4.0,
                 exposed_comm_ms: if is_standard { 4.0 } else { 3.0 },
-                overlap_pct: None,
                 compute_ms: 10.0,
                 idle_ms: if is_standard { idle_ms } else { 0.0 },
-                split: None,
+                ..Overlap::default()
             });
         }
         said(&one(&records)).join(" ")
@@ -215,10 +236,8 @@ fn exposed_shares_are_told_and_a_limit_below_a_choice_is_noise() {
         record.overlap = Some(Overlap {
             comm_ms: 4.0,
             exposed_comm_ms,
-            overlap_pct: None,
             compute_ms: 10.0 - exposed_comm_ms,
-            idle_ms: 0.0,
-            split: None,
+            ..Overlap::default()
         });
     }
     let answer = one(&records);
@@ -306,9 +325,6 @@ fn extrapolated_links_are_called_so() {
 /// `parallel` has one norm a layer: that it beats `upper-bound` is said once, with the largest lead.
 #[test]
 fn an_architecture_that_does_less_work_than_the_limit_is_named_once() {
-    let sim = |name: &str, a: Architecture, tp, step| {
-        sim_record(name, move |spec| (spec.architecture, spec.tp) = (a.clone(), tp), 0.0, step)
-    };
     let mut records = vec![
         sim("s2", Architecture::Standard, 2, 35.0),
         sim("l2", LADDER, 2, 33.0),
@@ -342,14 +358,12 @@ fn hidden_means_communication_behind_compute_and_a_gap_is_closed() {
     let headline = one(&records).headline;
     assert!(headline.ends_with("; closes 67 % of the gap to upper-bound"), "{headline}");
     for record in records.iter_mut().filter(|record| record.spec.architecture == LADDER) {
-        let (comm_ms, exposed_comm_ms) = (100.0, 22.0);
         record.overlap = Some(Overlap {
-            comm_ms,
-            exposed_comm_ms,
+            comm_ms: 100.0,
+            exposed_comm_ms: 22.0,
             overlap_pct: Some(78.0),
             compute_ms: 100.0,
-            idle_ms: 0.0,
-            split: None,
+            ..Overlap::default()
         });
     }
     let headline = one(&records).headline;
@@ -358,9 +372,6 @@ fn hidden_means_communication_behind_compute_and_a_gap_is_closed() {
 
 #[test]
 fn a_simulated_lead_below_the_simulators_error_names_no_winner() {
-    let sim = |name: &str, a: Architecture, tp, step| {
-        sim_record(name, move |spec| (spec.architecture, spec.tp) = (a.clone(), tp), 0.0, step)
-    };
     let close = [
         sim("s2", Architecture::Standard, 2, 10.0),
         sim("l2", LADDER, 2, 7.5),
@@ -483,16 +494,7 @@ fn a_headline_names_the_largest_gain_if_another_than_the_winner_has_it() {
 
 #[test]
 fn cards_say_which_speedups_were_published_and_by_how_much_they_miss() {
-    let paper = |architecture: Architecture, step| {
-        let change = |spec: &mut Spec| {
-            (spec.model, spec.stack) = ("llama-3-70b".into(), "gpt-fast".into());
-            (spec.hardware, spec.dtype) = ("h100_sxm".into(), plan::DType::F16);
-            (spec.architecture, spec.tp, spec.batch) = (architecture.clone(), 8, 1);
-            (spec.prompt_tokens, spec.output_tokens) = (1024, 512);
-        };
-        sim_record(&architecture.to_string(), change, 80.0, step)
-    };
-    let cells = [paper(Architecture::Standard, 13.0), paper(LADDER, 9.0)];
+    let cells = [paper(&Architecture::Standard, 8, 1, 13.0), paper(&LADDER, 8, 1, 9.0)];
     let answer = one(&cells);
     // 77.39 tokens/s were published for standard, 101.22 for ladder
     assert!(!answer.headline.contains("1.31x"), "one ratio: {}", answer.headline);
@@ -506,8 +508,7 @@ fn cards_say_which_speedups_were_published_and_by_how_much_they_miss() {
     assert!(answer.basis.starts_with(trust), "{}", answer.basis);
     // no mean of one cell
     assert!(!answer.bullets.join(" ").contains("ublished"), "{:?}", answer.bullets);
-    let slower =
-        [paper(Architecture::Parallel, 10.0), paper(Architecture::Standard, 13.0), paper(LADDER, 9.0)];
+    let slower = [vec![paper(&Architecture::Parallel, 8, 1, 10.0)], cells.to_vec()].concat();
     let answers = said(&one(&slower)).join(" ");
     assert!(answers.contains("Simulated speedups of 2 published cells miss by "), "{answers}");
     assert!(answers.contains("x simulated, published "), "{answers}");
@@ -533,21 +534,11 @@ fn cards_say_which_speedups_were_published_and_by_how_much_they_miss() {
 
 #[test]
 fn the_largest_lead_is_named_with_the_settings_that_all_leads_of_its_size_share() {
-    let cell = |architecture: Architecture, tp, batch, step| {
-        let name = format!("{architecture}-{tp}-{batch}");
-        let change = |spec: &mut Spec| {
-            (spec.model, spec.stack) = ("llama-3-70b".into(), "gpt-fast".into());
-            (spec.hardware, spec.dtype) = ("h100_sxm".into(), plan::DType::F16);
-            (spec.architecture, spec.tp, spec.batch) = (architecture.clone(), tp, batch);
-            (spec.prompt_tokens, spec.output_tokens) = (1024, 512);
-        };
-        sim_record(&name, change, 80.0, step)
-    };
     // batch 2 is ahead of batch 1 by less than the simulator's error, and has no published value
     let ladder = [(4, 1, 12.0), (8, 1, 9.0), (8, 2, 8.95)];
     let mut records: Vec<Record> =
-        ladder.iter().map(|(tp, batch, step)| cell(LADDER, *tp, *batch, *step)).collect();
-    records.extend(ladder.map(|(tp, batch, _)| cell(Architecture::Standard, tp, batch, 13.0)));
+        ladder.iter().map(|(tp, batch, step)| paper(&LADDER, *tp, *batch, *step)).collect();
+    records.extend(ladder.map(|(tp, batch, _)| paper(&Architecture::Standard, tp, batch, 13.0)));
     let answer = one(&records);
     assert!(answer.headline.starts_with("Ladder is up to 1.4"), "{}", answer.headline);
     assert!(
@@ -563,9 +554,6 @@ fn the_largest_lead_is_named_with_the_settings_that_all_leads_of_its_size_share(
 
 #[test]
 fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
-    let sim = |name: &str, a: Architecture, tp, step| {
-        sim_record(name, move |spec| (spec.architecture, spec.tp) = (a.clone(), tp), 0.0, step)
-    };
     let mut records = vec![
         sim("s2", Architecture::Standard, 2, 10.0),
         sim("l2", LADDER, 2, 9.0),
@@ -680,9 +668,7 @@ fn a_busy_machine_is_what_is_told_first() {
             "standard-on-2" => 1.6,
             _ => 1.0,
         };
-        std::sync::Arc::make_mut(&mut record.samples)
-            .iter_mut()
-            .for_each(|sample| sample.decode_ms *= slow);
+        slow_down(record, slow);
     }
     let answer = one(&records);
     assert!(answer.noise.is_some());
@@ -722,9 +708,7 @@ fn noise_and_what_was_asked_for_are_not_doubted() {
     let bounds = noisy.iter_mut().filter(|record| record.run.starts_with("upper-bound-on"));
     for record in bounds {
         let factor = [0.9, 1.0, 1.1][record.round as usize % 3];
-        std::sync::Arc::make_mut(&mut record.samples)
-            .iter_mut()
-            .for_each(|sample| sample.decode_ms *= factor);
+        slow_down(record, factor);
     }
     let answer = first(&noisy);
     assert!(
@@ -745,9 +729,7 @@ fn noise_and_what_was_asked_for_are_not_doubted() {
     // and bounds of two batches are no standard and its bound
     let larger = bound.iter().cloned().map(|mut record| {
         (record.spec.batch, record.run) = (16, format!("{}-16", record.run));
-        std::sync::Arc::make_mut(&mut record.samples)
-            .iter_mut()
-            .for_each(|sample| sample.decode_ms *= 3.0);
+        slow_down(&mut record, 3.0);
         record
     });
     let answer = first(&bound.iter().cloned().chain(larger).collect::<Vec<_>>());
@@ -885,9 +867,7 @@ fn a_limit_far_below_standard_in_any_setting_makes_a_headline_inconclusive() {
     // rounds that vary so much that the interval includes 1 are no better
     for record in records.iter_mut().filter(|record| record.run.starts_with("upper-bound-on")) {
         let factor = [0.6, 1.0, 1.4][record.round as usize % 3];
-        std::sync::Arc::make_mut(&mut record.samples)
-            .iter_mut()
-            .for_each(|sample| sample.decode_ms *= factor);
+        slow_down(record, factor);
     }
     let answer = one(&records);
     assert!(answer.headline.starts_with(doubted), "{}", answer.headline);

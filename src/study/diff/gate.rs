@@ -62,21 +62,16 @@ fn row(diff: &TraceDiff, gate: &Gate) -> Result<GateRow> {
     let is_simulated = [&diff.a, &diff.b].iter().any(|side| side.provenance == Provenance::Simulated);
     let changed = change(before, value);
     let change_ci95 = interval(&diff.steps, is_simulated, *value_of, change);
-    let mut outcome = gate.outcome(changed, change_ci95);
     let doubt = if diff.a.provenance != diff.b.provenance {
         Some(format!("the first trace is {}, the second {}", diff.a.provenance, diff.b.provenance))
     } else if diff.is_doubtful {
         Some("the importer doubts a trace's GPU work".to_owned())
     } else if !changed.is_finite() {
         Some(format!("{} was 0", gate.measure.words))
-    } else if outcome == GateOutcome::Undecided {
-        Some("the confidence interval contains the limit".to_owned())
     } else {
         None
     };
-    if doubt.is_some() {
-        outcome = GateOutcome::Undecided;
-    }
+    let (outcome, undecided) = gate.outcome(changed, change_ci95, doubt);
     Ok(GateRow {
         key: String::new(),
         cell: diff.b.name.clone(),
@@ -90,7 +85,7 @@ fn row(diff: &TraceDiff, gate: &Gate) -> Result<GateRow> {
         decided_by: if change_ci95.is_some() { "interval" } else { "change" },
         held: outcome == GateOutcome::Holds,
         outcome,
-        undecided: doubt,
+        undecided,
         samples: [diff.pairs as u32; 2],
         provenance: diff.b.provenance,
         baseline_runs: vec![diff.a.name.clone()],

@@ -305,11 +305,9 @@ impl PairedSteps {
 fn no_common_work(a: &[StepSummary], b: &[StepSummary]) -> Error {
     let what = |steps: &[StepSummary]| {
         let batch = |step: &StepSummary| step.batch.map_or(String::new(), |n| format!(" of batch {n}"));
-        let mut kinds: Vec<String> =
+        let kinds: BTreeSet<String> =
             steps.iter().map(|step| format!("{}{}", step.phase, batch(step))).collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        format!("{} ({})", counted(steps.len(), "step"), kinds.join(", "))
+        format!("{} ({})", counted(steps.len(), "step"), Vec::from_iter(kinds).join(", "))
     };
     Error::input_help(
         format!("no steps do the same work: {} against {}", what(a), what(b)),

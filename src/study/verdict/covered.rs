@@ -65,11 +65,9 @@ fn kinds(steps: &[StepSummary], is_import: bool) -> String {
         _ => String::new(),
     };
     let of_kind = |(phase, many, one): &(&str, &str, &str)| {
-        let mut numbers: Vec<u32> =
-            steps.iter().filter(|step| step.phase == *phase).map(|step| step.step).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        match &numbers[..] {
+        let of_phase = steps.iter().filter(|step| step.phase == *phase);
+        let numbers: BTreeSet<u32> = of_phase.map(|step| step.step).collect();
+        match &Vec::from_iter(numbers)[..] {
             [] => None,
             // the prefills of a run have no numbers
             _ if *phase == "prefill" && !is_import => Some("prefill".to_owned()),

@@ -8,8 +8,8 @@ use crate::calibrate::all_reduces_of;
 use base::error::Result;
 use machine::hardware::{Profile, STACKS, Stack, Target};
 use table::P2p;
-use trace::import;
 use trace::rules::Rules;
+use trace::{Doubt, import};
 
 pub(super) const GEMM: &str = "nvjet_tst_128x64";
 pub(super) const NCCL: &str =

@@ -15,6 +15,12 @@ fn judged_spans(spans: Vec<trace::Span>) -> Verdict {
     verdict(&trace, &trace_report(&trace, &decode), &decode, &Setting::default())
 }
 
+/// Verdict on a whole trace, without a target.
+fn judged_alone(trace: &Trace) -> Verdict {
+    let all = Selection::default();
+    verdict(trace, &trace_report(trace, &all), &all, &Setting::default())
+}
+
 /// Two ranks that compute for so long, and then reduce until 100 us.
 fn ranks(first: i64, second: i64) -> Vec<trace::Span> {
     let of = |rank, at| [span(rank, Lane::Compute, 0, at), span(rank, Lane::Comm, at, 100_000)];
@@ -64,8 +70,7 @@ fn a_cause_holds_only_if_no_missing_rank_can_change_it() {
     trace.meta.groups = vec![group];
     trace.operations[1].collective = Some(CollectiveInfo { group: Some(0), ..Default::default() });
     trace.meta.import = Some(Default::default());
-    let all = Selection::default();
-    let found = verdict(&trace, &trace_report(&trace, &all), &all, &Setting::default());
+    let found = judged_alone(&trace);
     let row = &found.collectives[0];
     assert_eq!(
         (found.cause, row.cause, row.transfer_share),
@@ -99,8 +104,7 @@ fn collectives_without_a_match_have_no_cause() {
     let operation = trace.operations.len() as u32 - 1;
     trace.spans.push(Span { operation, ..span(0, Lane::Comm, 200_000, 2_000_000) });
     trace.spans.sort_by_key(|span| (span.rank, span.start_ns));
-    let all = Selection::default();
-    let found = verdict(&trace, &trace_report(&trace, &all), &all, &Setting::default());
+    let found = judged_alone(&trace);
     assert_eq!(found.cause, Cause::Inconclusive, "{:?}", found.collectives);
     assert!(found.needs[0].contains("no match on another rank"), "{:?}", found.needs);
 }
@@ -111,8 +115,7 @@ fn traces_of_several_jobs_do_not_need_more_steps() {
     trace.meta.groups = vec![ProcessGroup { name: "2".into(), size: 1, ..Default::default() }];
     trace.operations[1].collective = Some(CollectiveInfo { group: Some(0), ..Default::default() });
     trace.meta.import = Some(Default::default());
-    let all = Selection::default();
-    let found = verdict(&trace, &trace_report(&trace, &all), &all, &Setting::default());
+    let found = judged_alone(&trace);
     assert_eq!(found.cause, Cause::Inconclusive);
     assert!(found.needs[0].contains("several jobs"), "{:?}", found.needs);
     assert!(!found.needs.concat().contains("record the same steps"), "{:?}", found.needs);
@@ -129,8 +132,7 @@ fn steps_that_a_rank_lacks_are_counted() {
     };
     let mut trace = trace(of(0, 6).chain(of(1, 3)).collect());
     trace.meta.import = Some(Default::default());
-    let all = Selection::default();
-    let found = verdict(&trace, &trace_report(&trace, &all), &all, &Setting::default());
+    let found = judged_alone(&trace);
     let said = |need: &String| need.starts_with("caveat: 3 of 6 steps were not recorded on all ranks");
     assert!(found.needs.iter().any(said), "{:?}", found.needs);
 }
@@ -166,13 +168,9 @@ fn shares_are_neither_nothing_nor_all_where_they_are_not() {
 fn bubbles_of_pipeline_stages_are_named_with_their_share() {
     let stage = |rank, at| span(rank, Lane::Compute, at, at + 40_000);
     let mut trace = trace(vec![stage(0, 0), stage(1, 40_000), stage(0, 80_000), stage(1, 120_000)]);
-    let of = |trace: &Trace| {
-        let all = Selection::default();
-        verdict(trace, &trace_report(trace, &all), &all, &Setting::default())
-    };
-    assert_eq!(of(&trace).stages, None);
+    assert_eq!(judged_alone(&trace).stages, None);
     trace.meta.spec = Some(table::Spec { pp: 2, ..Default::default() });
-    let found = of(&trace);
+    let found = judged_alone(&trace);
     let stages = found.stages.unwrap();
     assert_eq!((stages.pp, stages.micro_batches), (2, 1));
     let idle = format!("The 2 pipeline stages are idle {} of the time", percent(stages.idle_share));

@@ -442,11 +442,8 @@ impl Verdict {
             VerdictPlace::CommandLine => "`timeline` with `--from` and `--to`".to_owned(),
             VerdictPlace::Workbench { go, .. } => format!("{go} goes there"),
         };
-        let lacking = self.only_prefill().map(|part| {
-            let mut part = part.to_owned();
-            part.get_mut(..1).into_iter().for_each(str::make_ascii_uppercase);
-            format!("{part}; no decode step in this trace.")
-        });
+        let lacking = self.only_prefill().map(capitalized);
+        let lacking = lacking.map(|part| format!("{part}; no decode step in this trace."));
         if self.time.is_empty() {
             return vec!["The selection contains no GPU work.".into()];
         }

@@ -148,10 +148,15 @@ impl Comparison {
         if self.is_limit_ahead() { "the limit" } else { self.verdict.as_str() }
     }
 
+    /// True if the compared side is `upper-bound`, which nobody can choose.
+    pub fn is_limit(&self) -> bool {
+        self.side.spec.architecture.is_limit()
+    }
+
     /// True if the compared side is `upper-bound`, ahead of a baseline that is not.
     pub fn is_limit_ahead(&self) -> bool {
-        let is_limit = |side: &Side| side.spec.architecture.is_limit();
-        self.verdict == PairVerdict::Faster && is_limit(&self.side) && !is_limit(&self.baseline_side)
+        let is_baseline = self.baseline_side.spec.architecture.is_limit();
+        self.verdict == PairVerdict::Faster && self.is_limit() && !is_baseline
     }
 
     /// True if both sides are simulated: exact repeats, but subject to the simulator's error.
@@ -171,8 +176,7 @@ impl Comparison {
     /// simulator's error.
     pub(super) fn leads(&self, other: &Self) -> bool {
         let band = self.side.band_with(&other.side).filter(|_| self.speedup > other.speedup);
-        let is_choice = !self.side.spec.architecture.is_limit();
-        is_choice && band.is_some_and(|band| !band.holds(self.speedup / other.speedup))
+        !self.is_limit() && band.is_some_and(|band| !band.holds(self.speedup / other.speedup))
     }
 
     /// Smallest simulated lead that the verdict calls one; `None` if a side was measured.
@@ -414,16 +418,8 @@ impl ComparisonReport {
 
     /// Report of some of the pairs; counts remain those of the whole comparison.
     pub fn of_pairs(&self, pairs: Vec<Comparison>) -> Self {
-        let Self { by, values, pairs: _, comparisons, differ, adjusted, flags } = self;
-        Self {
-            by: by.clone(),
-            values: values.clone(),
-            pairs,
-            comparisons: *comparisons,
-            differ: *differ,
-            adjusted: *adjusted,
-            flags: flags.clone(),
-        }
+        let (by, values, flags) = (self.by.clone(), self.values.clone(), self.flags.clone());
+        Self { by, values, pairs, flags, ..*self }
     }
 }
 
@@ -528,28 +524,17 @@ pub fn less_work(spec: &Spec) -> Option<&'static str> {
 }
 
 /// True if another measured cell of the same setting is faster than this `upper-bound`, although it does no less work.
-pub fn is_beaten_by_noise(limit: &Comparison, pairs: &[Comparison]) -> bool {
-    let beats = |pair: &&Comparison| {
-        !pair.side.spec.architecture.is_limit()
+pub fn is_beaten_by_noise<'a>(
+    limit: &Comparison,
+    pairs: impl IntoIterator<Item = &'a Comparison>,
+) -> bool {
+    let beats = |pair: &Comparison| {
+        !pair.is_limit()
             && pair.baseline_run == limit.baseline_run
             && pair.speedup > limit.speedup * (1.0 + LEAST_DIFFERENCE)
             && less_work(&pair.side.spec).is_none()
     };
-    limit.side.spec.architecture.is_limit()
-        && !limit.is_simulated()
-        && pairs.iter().any(|pair| beats(&pair))
-}
-
-struct Beaten<'a> {
-    pair: &'a Comparison,
-    limit: &'a Comparison,
-    less: &'static str,
-}
-
-impl Beaten<'_> {
-    fn lead(&self) -> f64 {
-        self.limit.tpot_ms / self.pair.tpot_ms
-    }
+    limit.is_limit() && !limit.is_simulated() && pairs.into_iter().any(beats)
 }
 
 /// Remark on cells that beat `upper-bound` in the same setting because they do less work; `setting` names the setting
@@ -559,27 +544,28 @@ pub fn beaten_limit(
     setting: impl Fn(&Comparison) -> String,
 ) -> Option<String> {
     let (limits, choices): (Vec<&Comparison>, Vec<&Comparison>) =
-        report.pairs.iter().partition(|pair| pair.side.spec.architecture.is_limit());
-    let mut beaten: Vec<Beaten<'_>> = Vec::new();
+        report.pairs.iter().partition(|pair| pair.is_limit());
     // skip large grids without upper-bound
-    for pair in choices.into_iter().filter(|_| !limits.is_empty()) {
-        let Some(less) = less_work(&pair.side.spec) else { continue };
+    let choices = choices.into_iter().filter(|_| !limits.is_empty());
+    let beaten = choices.filter_map(|pair| {
+        let less = less_work(&pair.side.spec)?;
         let spec = Spec { architecture: Architecture::UpperBound, ..pair.side.spec.clone() };
         let of_pair = |limit: &&&Comparison| {
             limit.side.spec == spec && limit.side.provenance == pair.side.provenance
         };
-        let limit = limits.iter().find(of_pair).copied();
-        let beats = limit.map(|limit| Beaten { pair, limit, less });
-        beaten.extend(beats.filter(|beaten| beaten.lead() > 1.0 + LEAST_DIFFERENCE));
-    }
-    let most = beaten.iter().max_by(|a, b| a.lead().total_cmp(&b.lead()))?;
-    let at = match setting(most.pair) {
+        let limit = limits.iter().find(of_pair)?;
+        let lead = limit.tpot_ms / pair.tpot_ms;
+        (lead > 1.0 + LEAST_DIFFERENCE).then_some((lead, pair, limit.tpot_ms, less))
+    });
+    let beaten: Vec<(f64, &Comparison, f64, &str)> = beaten.collect();
+    let (_, pair, limit_ms, less) = beaten.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let at = match setting(pair) {
         at if at.is_empty() => String::new(),
         at if beaten.len() == 1 => format!(" at {at}"),
         at => format!(", most of {} cases at {at}", beaten.len()),
     };
-    let tpot_ms = [most.pair.tpot_ms, most.limit.tpot_ms];
-    Some(no_limit(&most.pair.side.spec.architecture_label(), most.less, tpot_ms, &at))
+    let label = pair.side.spec.architecture_label();
+    Some(no_limit(&label, less, [pair.tpot_ms, *limit_ms], &at))
 }
 
 /// Sentence on an architecture that beats `upper-bound`, with both TPOTs (ms).

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Axis, Comparison, ComparisonReport, PairVerdict, in_order};
 use crate::analysis::Varied;
-use base::statistics::distinct;
+use base::statistics::{distinct, grouped};
 use run::{Feasibility, GridContext, feasibility};
 use table::{Record, Spec, Status};
 
@@ -152,24 +152,22 @@ pub fn slices_over(
     pairs: impl IntoIterator<Item = usize>,
     rest: impl Fn(&Comparison) -> String,
 ) -> Vec<HeatSlice> {
-    let mut slices: Vec<HeatSlice> = Vec::new();
-    for at in pairs {
+    let keyed = pairs.into_iter().map(|at| {
         let pair = &report.pairs[at];
-        let rest = rest(pair);
-        match slices.iter_mut().find(|slice| slice.holds(&report.by, pair, &rest)) {
-            Some(slice) => {
-                slice.pairs += 1;
-                slice.members.push(at);
-            }
-            None => slices.push(HeatSlice {
-                baseline: pair.baseline.clone(),
-                value: (!is_own(&report.by)).then(|| pair.value.clone()),
-                rest,
-                pairs: 1,
-                members: vec![at],
-                axes: axes.clone(),
-            }),
-        }
+        let value = (!is_own(&report.by)).then_some(pair.value.as_str());
+        ((pair.baseline.as_str(), value, rest(pair)), at)
+    });
+    let mut slices = Vec::new();
+    for ((baseline, value, rest), members) in grouped(keyed) {
+        let (baseline, value) = (baseline.to_owned(), value.map(str::to_owned));
+        slices.push(HeatSlice {
+            baseline,
+            value,
+            rest,
+            pairs: members.len(),
+            members,
+            axes: axes.clone(),
+        });
     }
     slices.sort_by_key(|slice| std::cmp::Reverse(slice.pairs));
     slices
@@ -180,12 +178,6 @@ fn is_own(by: &str) -> bool {
 }
 
 impl HeatSlice {
-    fn holds(&self, by: &str, pair: &Comparison, rest: &str) -> bool {
-        self.baseline == pair.baseline
-            && self.rest == rest
-            && (is_own(by) || self.value.as_deref() == Some(&pair.value))
-    }
-
     /// Display name: the value, the baseline and the fixed settings.
     pub fn name(&self) -> String {
         self.named(&self.rest)

@@ -281,7 +281,7 @@ impl<'a> CellMatching<'a> {
     }
 
     /// Warnings about groups whose baseline was not run.
-    pub fn unmatched(&self, label: &LabelBuilder) -> Vec<Flag> {
+    pub fn unmatched(&self, label: &LabelBuilder<'_>) -> Vec<Flag> {
         let without = self.groups.iter().filter(|group| self.baseline(group).is_none());
         without
             .map(|group| {
@@ -420,7 +420,7 @@ impl<'a> Pair<'a> {
 
 /// Interval of a cell's gap closed, from `standard`, the cell and `upper-bound` resampled in the same rounds; `None`
 /// with few samples or if the gap between the limits may be 0.
-pub(super) fn hidden_share_interval(cells: [&PooledCell; 3]) -> Option<[f64; 2]> {
+fn hidden_share_interval(cells: [&PooledCell; 3]) -> Option<[f64; 2]> {
     let [a, b, c] = step_medians(cells);
     let share = |medians| hidden_share(medians).unwrap_or(f64::NAN);
     resample([&a, &b, &c], share).and_then(interval95)
@@ -511,17 +511,17 @@ fn samples_of_rounds<const SIDES: usize>(
 
 /// Builds labels from the settings that cells share.
 #[derive(Debug)]
-pub(in crate::analysis) struct LabelBuilder {
-    axis: Option<Axis>,
+pub(in crate::analysis) struct LabelBuilder<'a> {
+    axis: &'a Axis,
     varying: Vec<&'static str>,
 }
 
 /// Options that every label names; others appear only if cells differ in them.
 const ALWAYS: [&str; 6] = ["architecture", "model", "tp", "batch", "p2p", "backend"];
 
-impl LabelBuilder {
-    /// Takes all cells of a comparison along `axis`; `None` if there is no axis.
-    pub fn new(cells: &[PooledCell], axis: Option<&Axis>) -> Self {
+impl<'a> LabelBuilder<'a> {
+    /// Takes all cells of a comparison along `axis`.
+    pub fn new(cells: &[PooledCell], axis: &'a Axis) -> Self {
         let mut varying = Vec::new();
         if let Some((first, rest)) = cells.split_first() {
             let parts_of = |cell: &PooledCell| parts(&cell.record.spec, cell.host.as_deref());
@@ -534,7 +534,7 @@ impl LabelBuilder {
                 }
             }
         }
-        Self { axis: axis.cloned(), varying }
+        Self { axis, varying }
     }
 
     /// Label of two matched cells without the axis; if their links differ, it shows both.
@@ -548,13 +548,11 @@ impl LabelBuilder {
     }
 
     fn words(&self, a: &PooledCell, b: &PooledCell, without: &[&str]) -> String {
-        let p2p = self.axis == Some(Axis::P2P);
-        let is_axis = |name: &str| self.axis.as_ref().is_some_and(|axis| axis.spans(name));
         // Variables set because of P2P, and links named after it, repeat what P2P says.
-        let brought = p2p && a.record.spec.env != b.record.spec.env;
+        let brought = *self.axis == Axis::P2P && a.record.spec.env != b.record.spec.env;
         let is_link_named = [a, b].iter().all(|cell| cell.record.spec.has_link_of_p2p());
         let left_out = |name: &str| {
-            is_axis(name)
+            self.axis.spans(name)
                 || without.contains(&name)
                 || (brought && name == "env")
                 || (is_link_named && name == "link")
@@ -577,11 +575,11 @@ impl LabelBuilder {
     fn parts(&self, cell: &PooledCell) -> Vec<(&'static str, String)> {
         let mut parts = parts(&cell.record.spec, cell.host.as_deref());
         let spec = &cell.record.spec;
-        let (name, left) = match &self.axis {
-            Some(Axis::Option(option)) => ("files", list(&spec.files, Some(&(*option).to_owned()))),
-            Some(Axis::Env(key)) => ("env", list(&spec.env, Some(key))),
-            Some(Axis::Set(key)) => ("set", list(&spec.set, Some(key))),
-            _ => return parts,
+        let (name, left) = match self.axis {
+            Axis::Option(option) => ("files", list(&spec.files, Some(option))),
+            Axis::Env(key) => ("env", list(&spec.env, Some(key))),
+            Axis::Set(key) => ("set", list(&spec.set, Some(key))),
+            Axis::Division => return parts,
         };
         parts.iter_mut().filter(|part| part.0 == name).for_each(|part| part.1.clone_from(&left));
         parts
@@ -589,8 +587,8 @@ impl LabelBuilder {
 }
 
 /// Entries of a map as `KEY=VALUE`, without one key.
-fn list(map: &BTreeMap<String, String>, but: Option<&String>) -> String {
-    let kept = map.iter().filter(|(key, _)| Some(*key) != but);
+fn list(map: &BTreeMap<String, String>, but: Option<&str>) -> String {
+    let kept = map.iter().filter(|(key, _)| Some(key.as_str()) != but);
     kept.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
 

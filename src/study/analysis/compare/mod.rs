@@ -86,7 +86,7 @@ impl Cells {
             let values = matching.values().iter().map(String::as_str);
             return Err(Error::unknown(&format!("{axis} among these runs:"), wanted, values));
         }
-        let label = LabelBuilder::new(cells, Some(axis));
+        let label = LabelBuilder::new(cells, axis);
         let compared: Vec<(Comparison, Vec<Flag>)> =
             matching.pairs().par_iter().map(|pair| pair.comparison(axis, &label)).collect();
         let mut all = flags(cells);
@@ -110,9 +110,7 @@ impl Cells {
             flags: all,
         })
     }
-}
 
-impl Cells {
     /// Adds a measure to each pair of a comparison of these cells. Quality on two different texts gets no ratio.
     pub fn measure(&self, report: &mut ComparisonReport, measure: &'static Measure) {
         let records: Vec<&Record> = self.0.iter().map(|cell| &cell.record).collect();
@@ -191,8 +189,7 @@ fn set_bands(pairs: &mut [Comparison], cells: &[PooledCell]) {
 fn set_ties(pairs: &mut [Comparison], cells: &[PooledCell]) {
     let mut faster: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, pair) in pairs.iter().enumerate() {
-        let is_choice = !pair.side.spec.architecture.is_limit();
-        if pair.verdict == PairVerdict::Faster && !pair.is_simulated() && is_choice {
+        if pair.verdict == PairVerdict::Faster && !pair.is_simulated() && !pair.is_limit() {
             faster.entry(&pair.baseline_run).or_default().push(at);
         }
     }
@@ -234,7 +231,7 @@ fn adjust_all(pairs: &mut [Comparison]) -> SignificanceAdjustment {
 }
 
 impl Pair<'_> {
-    fn comparison(&self, axis: &Axis, label: &LabelBuilder) -> (Comparison, Vec<Flag>) {
+    fn comparison(&self, axis: &Axis, label: &LabelBuilder<'_>) -> (Comparison, Vec<Flag>) {
         // all numbers come from the same rounds as the ratio
         let (compared, [baseline_cell, cell]) = &with_shared_rounds([self.baseline, self.other]);
         let (baseline, other) = (&baseline_cell.record, &cell.record);

@@ -42,7 +42,7 @@ impl Pivot {
     pub fn new(report: &ComparisonReport, pairs: &[usize]) -> Self {
         let mut limits: BTreeMap<&str, bool> = BTreeMap::new();
         for pair in pairs.iter().map(|at| &report.pairs[*at]) {
-            *limits.entry(&pair.value).or_insert(true) &= is_limit(pair);
+            *limits.entry(&pair.value).or_insert(true) &= pair.is_limit();
         }
         let mut values = report.values.clone();
         values.retain(|value| limits.contains_key(value.as_str()));
@@ -84,18 +84,17 @@ impl PivotRow {
         let cells: Vec<(usize, &Comparison)> =
             known().map(|(column, at)| (column, &report.pairs[at])).collect();
         let choices: Vec<&Comparison> =
-            cells.iter().map(|(_, pair)| *pair).filter(|pair| !is_limit(pair)).collect();
+            cells.iter().map(|(_, pair)| *pair).filter(|pair| !pair.is_limit()).collect();
         let column = |fast: &Comparison| cells.iter().find(|(_, pair)| std::ptr::eq(*pair, fast));
         // noise may put a choice above its limit
-        let beats_limit = |pair: &Comparison| {
-            cells.iter().any(|(_, limit)| is_beaten_by_noise(limit, std::slice::from_ref(pair)))
-        };
+        let beats_limit =
+            |pair: &Comparison| cells.iter().any(|(_, limit)| is_beaten_by_noise(limit, [pair]));
         let fastest: Vec<usize> = fastest(&choices)
             .into_iter()
             .filter(|pair| !beats_limit(pair))
             .filter_map(|pair| Some(column(pair)?.0))
             .collect();
-        let rank = |pair: &Comparison| (!is_limit(pair), pair.speedup);
+        let rank = |pair: &Comparison| (!pair.is_limit(), pair.speedup);
         let highest = cells.iter().max_by(|(_, a), (_, b)| {
             let [a, b] = [rank(a), rank(b)];
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
@@ -118,19 +117,13 @@ impl PivotRow {
     /// Values that are fastest, the best first, or the baseline with those that tie with it; empty if the samples decide
     /// nothing.
     pub fn winners<'a>(&self, report: &'a ComparisonReport) -> Vec<&'a str> {
-        let values: Vec<&Comparison> = match self.baseline_ties {
-            true => {
-                let pairs = self.known().map(|at| &report.pairs[at]);
-                pairs.filter(|pair| self.ties_as_fastest(report, pair)).collect()
-            }
-            false => {
-                let pairs = self.fastest.iter().filter_map(|column| self.pairs[*column]);
-                pairs.map(|at| &report.pairs[at]).collect()
-            }
-        };
+        let fastest = self.fastest.iter().filter_map(|column| self.pairs[*column]);
+        // only if nothing is faster than the baseline
+        let tied = self.known().filter(|at| self.ties_as_fastest(report, &report.pairs[*at]));
+        let values = fastest.chain(tied).map(|at| report.pairs[at].value.as_str());
         let first = self.known().next().filter(|_| self.baseline_wins || self.baseline_ties);
         let baseline = first.map(|at| report.pairs[at].baseline.as_str());
-        baseline.into_iter().chain(values.into_iter().map(|pair| pair.value.as_str())).collect()
+        baseline.into_iter().chain(values).collect()
     }
 
     /// Marks of the baseline: `★` if everything else is slower, `★≈` if nothing is faster and something ties with it.
@@ -162,21 +155,17 @@ impl PivotRow {
     /// True if a pair of the row ties with the baseline, and nothing is faster than the two.
     fn ties_as_fastest(&self, report: &ComparisonReport, pair: &Comparison) -> bool {
         let is_led = || self.known().any(|at| report.pairs[at].leads(pair));
-        self.baseline_ties && pair.verdict.is_tie() && !is_limit(pair) && !is_led()
+        self.baseline_ties && pair.verdict.is_tie() && !pair.is_limit() && !is_led()
     }
 
     /// True if the column is an upper bound that noise put below another column.
     pub fn is_beaten(&self, report: &ComparisonReport, column: usize) -> bool {
         let pair = |at: usize| &report.pairs[at];
-        let Some(limit) = self.pairs[column].map(pair).filter(|limit| is_limit(limit)) else {
+        let Some(limit) = self.pairs[column].map(pair).filter(|limit| limit.is_limit()) else {
             return false;
         };
-        self.known().any(|at| is_beaten_by_noise(limit, std::slice::from_ref(pair(at))))
+        self.known().any(|at| is_beaten_by_noise(limit, [pair(at)]))
     }
-}
-
-fn is_limit(pair: &Comparison) -> bool {
-    pair.side.spec.architecture.is_limit()
 }
 
 /// Fastest of the pairs that beat the baseline, best first, with those that [tie](Comparison::ties_with) with it; simulations

@@ -47,6 +47,20 @@ const LEAST: [&str; 10] = [
     "adjusted p",
 ];
 
+/// Part of a difference: its name in files, its title, and its time (ms).
+type DifferencePart = (&'static str, &'static str, fn(&Difference) -> f64);
+
+/// The whole difference, then the parts that sum to it.
+const PARTS: [DifferencePart; 7] = [
+    ("decode_ms", "decode ms", |d| d.decode_ms),
+    ("transfer_ms", "transfer", |d| d.transfer_ms),
+    ("peer_wait_ms", "peer wait", |d| d.peer_wait_ms),
+    ("contention_ms", "contention", |d| d.contention_ms),
+    ("operations_ms", "compute", |d| d.operations_ms),
+    ("idle_ms", "idle", |d| d.idle_ms),
+    ("rest_ms", "rest", |d| d.rest_ms),
+];
+
 /// Column of a table of pairs: its name, and the value of a pair.
 type PairColumn<'a> = (String, Box<dyn Fn(&Comparison) -> Shown + 'a>);
 
@@ -57,18 +71,24 @@ fn column<'a>(name: &str, value: impl Fn(&Comparison) -> Shown + 'a) -> PairColu
 
 /// Table with one row per pair. Files have all digits and the ends of intervals.
 pub fn pairs_table(report: &ComparisonReport) -> Table {
-    let columns: Vec<PairColumn<'_>> = [
-        setting_columns(report),
-        latency_columns(report),
-        measure_columns(report),
-        speedup_columns(report),
-        overlap_columns(),
-        difference_columns(),
-        side_columns(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let mut columns = main_columns(report);
+    // sources of the difference from the baseline and from `upper-bound`, for files
+    columns.extend(PARTS.map(|(name, _, part)| {
+        column(&format!("saved_{name}|"), move |p| Shown::number(p.saved.as_ref().map(part), 2))
+    }));
+    columns.extend(PARTS.map(|(name, _, part)| {
+        column(&format!("above_bound_{name}|"), move |p| {
+            Shown::number(p.above_upper_bound.as_ref().map(part), 2)
+        })
+    }));
+    columns.extend([
+        column("baseline_comm_ms|", |p| Shown::number(p.baseline_side.comm_ms, 3)),
+        column("comm_ms|", |p| Shown::number(p.side.comm_ms, 3)),
+        column("baseline_exposed_comm_ms|", |p| Shown::number(p.baseline_side.exposed_comm_ms, 3)),
+        column("exposed_comm_ms|", |p| Shown::number(p.side.exposed_comm_ms, 3)),
+        column("baseline_samples|", |p| p.baseline_side.samples.into()),
+        column("samples|", |p| p.side.samples.into()),
+    ]);
     let mut table = Table::new(columns.iter().map(|(name, _)| name));
     for pair in &report.pairs {
         table.push(columns.iter().map(|(_, value)| value(pair)).collect());
@@ -76,36 +96,24 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
     table.least(&LEAST)
 }
 
-fn setting_columns(report: &ComparisonReport) -> Vec<PairColumn<'_>> {
+/// Settings, latencies, the measure that was asked for, ratios, and overlap.
+fn main_columns(report: &ComparisonReport) -> Vec<PairColumn<'_>> {
     let settings = RowSettings::from_report(report);
-    vec![
-        column("matched|", |p| Shown::text(&p.matched)),
-        column("~|cell", move |p| Shown::some(settings.name(p))),
-        column("by|", move |_| Shown::text(&report.by)),
-        column("baseline", |p| Shown::text(&p.baseline)),
-        column("value", |p| Shown::text(&p.value)),
-        column("baseline_run|", |p| Shown::text(&p.baseline_run)),
-        column("run|", |p| Shown::text(&p.run)),
-    ]
-}
-
-fn latency_columns(report: &ComparisonReport) -> Vec<PairColumn<'static>> {
-    let (tpots, ttfts) = match report.latency() {
-        "TPOT" => (["baseline_tpot_ms|baseline TPOT ms", "tpot_ms|TPOT ms"], ["", ""]),
-        _ => (["baseline_tpot_ms|", "tpot_ms|"], ["|baseline TTFT ms", "|TTFT ms"]),
+    let (tpots, ttfts, speedup) = match report.latency() {
+        "TPOT" => (
+            ["baseline_tpot_ms|baseline TPOT ms", "tpot_ms|TPOT ms"],
+            ["", ""],
+            "speedup|speedup (tokens/s)",
+        ),
+        _ => (
+            ["baseline_tpot_ms|", "tpot_ms|"],
+            ["|baseline TTFT ms", "|TTFT ms"],
+            "speedup|speedup (TTFT)",
+        ),
     };
     // no TPOT if no token was decoded
     let tpot = |ms: f64| Shown::number(Some(ms).filter(|ms| *ms > 0.0), 3);
-    vec![
-        column(tpots[0], move |p| tpot(p.baseline_tpot_ms)),
-        column(tpots[1], move |p| tpot(p.tpot_ms)),
-        column(ttfts[0], |p| Shown::Number(p.latencies_ms()[0], 3)),
-        column(ttfts[1], |p| Shown::Number(p.latencies_ms()[1], 3)),
-    ]
-}
-
-/// Columns of a measure that was asked for, without names if none was.
-fn measure_columns(report: &ComparisonReport) -> Vec<PairColumn<'static>> {
+    // without names if no measure was asked for
     let measured = report.pairs.first().and_then(|pair| pair.measured.as_ref());
     let named = |name: &str, before: &str| {
         let title =
@@ -116,7 +124,23 @@ fn measure_columns(report: &ComparisonReport) -> Vec<PairColumn<'static>> {
         let measured = p.measured.as_ref();
         Shown::number(measured.and_then(|m| m.values[at]), measured.map_or(3, |m| m.measure.decimals))
     };
+    let [published, error] = match report.pairs.iter().any(|pair| pair.published_speedup.is_some()) {
+        true => ["published_speedup|published", "published_error_pct|vs published %"],
+        false => ["published_speedup|", "published_error_pct|"],
+    };
+    let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 3);
     vec![
+        column("matched|", |p| Shown::text(&p.matched)),
+        column("~|cell", move |p| Shown::some(settings.name(p))),
+        column("by|", move |_| Shown::text(&report.by)),
+        column("baseline", |p| Shown::text(&p.baseline)),
+        column("value", |p| Shown::text(&p.value)),
+        column("baseline_run|", |p| Shown::text(&p.baseline_run)),
+        column("run|", |p| Shown::text(&p.run)),
+        column(tpots[0], move |p| tpot(p.baseline_tpot_ms)),
+        column(tpots[1], move |p| tpot(p.tpot_ms)),
+        column(ttfts[0], |p| Shown::Number(p.latencies_ms()[0], 3)),
+        column(ttfts[1], |p| Shown::Number(p.latencies_ms()[1], 3)),
         column(if measured.is_some() { "measure|" } else { "" }, |p| {
             Shown::some(p.measured.as_ref().map_or("", |m| m.measure.name))
         }),
@@ -125,37 +149,15 @@ fn measure_columns(report: &ComparisonReport) -> Vec<PairColumn<'static>> {
         column(&named("measured_ratio", "ratio of"), |p| {
             Shown::number(p.measured.as_ref().and_then(|m| m.ratio), 3)
         }),
-    ]
-}
-
-fn speedup_columns(report: &ComparisonReport) -> Vec<PairColumn<'static>> {
-    let speedup = match report.latency() {
-        "TPOT" => "speedup|speedup (tokens/s)",
-        _ => "speedup|speedup (TTFT)",
-    };
-    let [published, error] = match report.pairs.iter().any(|pair| pair.published_speedup.is_some()) {
-        true => ["published_speedup|published", "published_error_pct|vs published %"],
-        false => ["published_speedup|", "published_error_pct|"],
-    };
-    vec![
         column(speedup, |p| Shown::Interval(p.speedup, p.speedup_ci95, 3)),
-        column("speedup_ci95_low|", |p| interval_end(p.speedup_ci95, 0)),
-        column("speedup_ci95_high|", |p| interval_end(p.speedup_ci95, 1)),
+        column("speedup_ci95_low|", move |p| end(p.speedup_ci95, 0)),
+        column("speedup_ci95_high|", move |p| end(p.speedup_ci95, 1)),
         column("differs|", |p| Shown::text(p.differs)),
         column("verdict", |p| Shown::text(p.verdict_word())),
         column(published, |p| Shown::number(p.published_speedup.map(|of| of.value), 3)),
         column(error, |p| Shown::number(p.published_speedup.map(|of| of.error_pct), 1)),
         column("p_value|", |p| Shown::number(p.p_value, 4)),
         column("adjusted_p|adjusted p", |p| Shown::number(p.adjusted_p, 4)),
-    ]
-}
-
-fn interval_end(ci: Option<[f64; 2]>, at: usize) -> Shown {
-    Shown::number(ci.map(|ci| ci[at]), 3)
-}
-
-fn overlap_columns() -> Vec<PairColumn<'static>> {
-    vec![
         column("baseline_exposed_pct|baseline exposed %", |p| {
             Shown::number(p.baseline_side.exposed_pct, 1)
         }),
@@ -170,43 +172,9 @@ fn overlap_columns() -> Vec<PairColumn<'static>> {
             Shown::interval(share, side.hidden_share_ci95, 3)
         }),
         column("hidden_share|gap closed", |p| Shown::interval(p.hidden_share, p.hidden_share_ci95, 3)),
-        column("hidden_share_ci95_low|", |p| interval_end(p.hidden_share_ci95, 0)),
-        column("hidden_share_ci95_high|", |p| interval_end(p.hidden_share_ci95, 1)),
+        column("hidden_share_ci95_low|", move |p| end(p.hidden_share_ci95, 0)),
+        column("hidden_share_ci95_high|", move |p| end(p.hidden_share_ci95, 1)),
         column("!provenance", |p| Shown::text(p.provenance)),
-    ]
-}
-
-/// Sources of the difference from the baseline and from `upper-bound`, for files.
-fn difference_columns() -> Vec<PairColumn<'static>> {
-    type Part = fn(&Difference) -> f64;
-    const PARTS: [(&str, Part); 7] = [
-        ("decode_ms", |d| d.decode_ms),
-        ("transfer_ms", |d| d.transfer_ms),
-        ("peer_wait_ms", |d| d.peer_wait_ms),
-        ("contention_ms", |d| d.contention_ms),
-        ("operations_ms", |d| d.operations_ms),
-        ("idle_ms", |d| d.idle_ms),
-        ("rest_ms", |d| d.rest_ms),
-    ];
-    let saved = PARTS.map(|(name, part)| {
-        column(&format!("saved_{name}|"), move |p| Shown::number(p.saved.as_ref().map(part), 2))
-    });
-    let above = PARTS.map(|(name, part)| {
-        column(&format!("above_bound_{name}|"), move |p| {
-            Shown::number(p.above_upper_bound.as_ref().map(part), 2)
-        })
-    });
-    saved.into_iter().chain(above).collect()
-}
-
-fn side_columns() -> Vec<PairColumn<'static>> {
-    vec![
-        column("baseline_comm_ms|", |p| Shown::number(p.baseline_side.comm_ms, 3)),
-        column("comm_ms|", |p| Shown::number(p.side.comm_ms, 3)),
-        column("baseline_exposed_comm_ms|", |p| Shown::number(p.baseline_side.exposed_comm_ms, 3)),
-        column("exposed_comm_ms|", |p| Shown::number(p.side.exposed_comm_ms, 3)),
-        column("baseline_samples|", |p| p.baseline_side.samples.into()),
-        column("samples|", |p| p.side.samples.into()),
     ]
 }
 
@@ -252,31 +220,18 @@ pub fn differences_table(report: &ComparisonReport) -> Table {
 
 /// Table of differences. Windows too narrow for all parts lose the smallest ones.
 pub fn difference_rows_table(rows: &[DifferenceRow<'_>]) -> Table {
-    let total =
-        |part: fn(&Difference) -> f64| rows.iter().map(|row| part(&row.difference).abs()).sum::<f64>();
-    let mut parts = [
-        ("transfer", total(|d| d.transfer_ms)),
-        ("peer wait", total(|d| d.peer_wait_ms)),
-        ("contention", total(|d| d.contention_ms)),
-        ("compute", total(|d| d.operations_ms)),
-        ("idle", total(|d| d.idle_ms)),
-        ("rest", total(|d| d.rest_ms)),
-    ];
-    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    Table::from_rows(
-        rows,
-        &[
-            ("cell|", &|row| Shown::some(row.cell)),
-            ("~|cell", &|row| Shown::some(&row.settings)),
-            ("difference", &|row| Shown::text(&row.name)),
-            ("decode_ms|decode ms", &|row| Shown::Number(row.difference.decode_ms, 2)),
-            ("transfer_ms|transfer", &|row| Shown::Number(row.difference.transfer_ms, 2)),
-            ("peer_wait_ms|peer wait", &|row| Shown::Number(row.difference.peer_wait_ms, 2)),
-            ("contention_ms|contention", &|row| Shown::Number(row.difference.contention_ms, 2)),
-            ("operations_ms|compute", &|row| Shown::Number(row.difference.operations_ms, 2)),
-            ("idle_ms|idle", &|row| Shown::Number(row.difference.idle_ms, 2)),
-            ("rest_ms|rest", &|row| Shown::Number(row.difference.rest_ms, 2)),
-        ],
-    )
-    .least(&parts.map(|(name, _)| name))
+    let fixed = ["cell|", "~|cell", "difference"].map(str::to_owned);
+    let parts = PARTS.map(|(name, title, _)| format!("{name}|{title}"));
+    let mut table = Table::new(fixed.into_iter().chain(parts));
+    for row in rows {
+        let fixed = [Shown::some(row.cell), Shown::some(&row.settings), Shown::text(&row.name)];
+        let parts = PARTS.map(|(.., part)| Shown::Number(part(&row.difference), 2));
+        table.push(fixed.into_iter().chain(parts).collect());
+    }
+    let total = |(.., part): &DifferencePart| -> f64 {
+        rows.iter().map(|row| part(&row.difference).abs()).sum()
+    };
+    let [_, mut parts @ ..] = PARTS;
+    parts.sort_by(|a, b| total(b).total_cmp(&total(a)));
+    table.least(&parts.map(|(_, title, _)| title))
 }

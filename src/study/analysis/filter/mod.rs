@@ -499,8 +499,7 @@ impl Filter {
             let runs = counted(table.len(), "run");
             return Some(format!("'{term}' matches none of {runs}{}", values(term, table)));
         }
-        let each = counts.iter().map(|(term, count)| format!("'{term}' {count}"));
-        let each: Vec<String> = each.collect();
+        let each: Vec<String> = counts.iter().map(|(term, count)| format!("'{term}' {count}")).collect();
         Some(format!("no run matches all of {}", each.join(", ")))
     }
 }

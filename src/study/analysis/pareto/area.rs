@@ -71,7 +71,9 @@ pub struct AreaGained {
 
 /// Compares every architecture with `standard`, for every group (or the one given) and P2P setting that has both.
 pub fn area_gained(records: &[Record], options: AreaOptions, group: Option<&str>) -> Vec<AreaGained> {
-    let points = pareto_on(records, Axes { x: completion_if_ttft(options.axes.x), ..options.axes });
+    // the intervals of TTFT are expensive and not needed here
+    let x = if options.axes.x == XAxis::Ttft { XAxis::Completion } else { options.axes.x };
+    let points = pareto_on(records, Axes { x, ..options.axes });
     let mut series: BTreeMap<(&str, Series), Vec<&ParetoPoint>> = BTreeMap::new();
     for point in &points {
         if group.is_none_or(|group| group == point.group) && options.axes.coordinates(point).is_some() {
@@ -90,11 +92,6 @@ pub fn area_gained(records: &[Record], options: AreaOptions, group: Option<&str>
         })
         .collect();
     pairs.par_iter().filter_map(|(base, of, own)| gained(base, own, of, options, &by_run)).collect()
-}
-
-/// Replaces TTFT by completion latency: the intervals of TTFT are expensive and not needed here.
-fn completion_if_ttft(x: XAxis) -> XAxis {
-    if x == XAxis::Ttft { XAxis::Completion } else { x }
 }
 
 fn gained(

@@ -286,11 +286,7 @@ pub fn at_limits<'a>(
 }
 
 /// Point with the highest y within the limit; ties go to the better x.
-fn within<'a>(
-    points: &[(&'a ParetoPoint, (f64, f64))],
-    axes: Axes,
-    limit: f64,
-) -> Option<(&'a ParetoPoint, (f64, f64))> {
+fn within<'a>(points: &[Placed<'a>], axes: Axes, limit: f64) -> Option<Placed<'a>> {
     let within = points.iter().copied().filter(|(_, (x, _))| axes.x.keeps(*x, limit));
     within.max_by(|(_, a), (_, b)| {
         let (a, b) = (axes.turned(*a), axes.turned(*b));

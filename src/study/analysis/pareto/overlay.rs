@@ -258,11 +258,6 @@ impl PublishedValue {
     pub fn ratio(&self) -> String {
         format!("{:.2}x, {:+.1} %", self.value, self.error_pct)
     }
-
-    /// Value and error of a speedup in a sentence: `published 1.60x, -7.3 %, but 1.50x by the published TPOT`.
-    pub fn of_ratio(&self) -> String {
-        format!("published {}{}", self.ratio(), self.contradicting())
-    }
 }
 
 /// Bundled points from the Ladder Residual paper.

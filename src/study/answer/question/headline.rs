@@ -35,9 +35,7 @@ pub fn headlines(
     let headlines = by.into_iter().map(|(provenance, pairs)| {
         let matched: BTreeSet<&str> = pairs.iter().map(|pair| pair.matched.as_str()).collect();
         let is_limit = |pair: &&Comparison| {
-            pair.side.spec.architecture.is_limit()
-                && pair.provenance == provenance
-                && matched.contains(pair.matched.as_str())
+            pair.is_limit() && pair.provenance == provenance && matched.contains(pair.matched.as_str())
         };
         let limits: Vec<Comparison> = report.pairs.iter().filter(is_limit).cloned().collect();
         let doubt = inconclusive(&report.of_pairs([limits, pairs.clone()].concat()));
@@ -118,9 +116,7 @@ impl ComparisonQuestion<'_> {
         match (&winner.pairs[..], choices) {
             ([only], [(_, pairs)]) if winner.tied > 0 => {
                 let at = setting_phrase(only, self.axis);
-                let named = fastest(pairs).into_iter();
-                let named = named.map(|pair| format!("{} {}", self.value(pair), times(pair)));
-                let named = named.collect::<Vec<_>>().join(", ");
+                let named = self.named_with_ratios(&fastest(pairs));
                 format!("too close to call at {at}: {named}{}", self.unit_of(baseline))
             }
             ([only], _) => {

@@ -28,15 +28,20 @@ fn architecture(architecture: &Architecture) -> impl Fn(&mut Spec) {
     move |spec| spec.architecture = architecture.clone()
 }
 
-#[test]
-fn architectures_against_standard_with_hidden_share() {
-    let records = [
-        rounds("u", architecture(&Architecture::UpperBound), 1.0),
-        rounds("s", architecture(&Architecture::Standard), 2.0),
+/// Rounds of upper-bound, of standard, and of ladder.
+fn with_ladder(upper_bound_ms: f64) -> Vec<Record> {
+    let [bound, standard] = [Architecture::UpperBound, Architecture::Standard];
+    [
+        rounds("u", architecture(&bound), upper_bound_ms),
+        rounds("s", architecture(&standard), 2.0),
         rounds("l", architecture(&LADDER), 1.2),
     ]
-    .concat();
-    let report = compare(&records, "architecture").unwrap();
+    .concat()
+}
+
+#[test]
+fn architectures_against_standard_with_hidden_share() {
+    let report = compare(&with_ladder(1.0), "architecture").unwrap();
     assert_eq!((report.comparisons, report.pairs.len()), (2, 2));
     let ladder = report.pairs.iter().find(|p| p.value == "ladder").unwrap();
     assert_eq!((ladder.baseline.as_str(), ladder.baseline_run.as_str()), ("standard", "s-2"));
@@ -118,13 +123,7 @@ fn the_ratio_of_noisy_rounds_is_the_median_of_each_rounds_ratio() {
 #[test]
 fn an_upper_bound_that_is_not_clearly_faster_leaves_no_gap() {
     for bound in [1.99, 2.0, 2.2] {
-        let records = [
-            rounds("u", architecture(&Architecture::UpperBound), bound),
-            rounds("s", architecture(&Architecture::Standard), 2.0),
-            rounds("l", architecture(&LADDER), 1.2),
-        ]
-        .concat();
-        let report = compare(&records, "architecture").unwrap();
+        let report = compare(&with_ladder(bound), "architecture").unwrap();
         let ladder = report.pairs.iter().find(|pair| pair.value == "ladder").unwrap();
         assert_eq!((ladder.hidden_share, ladder.hidden_share_ci95), (None, None), "{bound}");
         assert_eq!(ladder.side.gap_closed(), "-");
@@ -203,13 +202,8 @@ fn recorders_are_not_mixed_and_missing_baselines_are_said() {
 
 #[test]
 fn a_hidden_share_is_against_standard_whatever_the_baseline() {
-    let records = [
-        rounds("u", architecture(&Architecture::UpperBound), 1.0),
-        rounds("s", architecture(&Architecture::Standard), 2.0),
-        rounds("l", architecture(&LADDER), 1.2),
-        rounds("p", architecture(&Architecture::Parallel), 1.5),
-    ]
-    .concat();
+    let parallel = rounds("p", architecture(&Architecture::Parallel), 1.5);
+    let records = [with_ladder(1.0), parallel].concat();
     let report = Cells::from_records(&records).compare(&Axis::ARCHITECTURE, Some("ladder")).unwrap();
     let parallel = report.pairs.iter().find(|p| p.value == "parallel").unwrap();
     assert_eq!(parallel.baseline, "ladder");

@@ -104,7 +104,8 @@ fn simulated_speedups_say_what_was_published_and_by_how_much_they_miss() {
     let (pair, of) = (&report.pairs[0], report.pairs[0].published_speedup.unwrap());
     assert!((of.value - ratio).abs() < 1e-12);
     assert!((of.error_pct - 100.0 * (pair.speedup / ratio - 1.0)).abs() < 1e-9);
-    assert_eq!(of.of_ratio(), format!("published {ratio:.2}x, {:+.1} %", of.error_pct));
+    assert_eq!(of.ratio(), format!("{ratio:.2}x, {:+.1} %", of.error_pct));
+    assert_eq!(of.contradicting(), "");
     assert!(pairs_table(&report).aligned().contains("vs published %"));
     let pivot = Pivot::new(&report, &[0]);
     assert_eq!(pivot.rows[0].words(&report, 0), format!("★†{:.2}x", pair.speedup));
