@@ -8,6 +8,8 @@ mod sites;
 mod times;
 mod truth;
 
+use std::fmt::Display;
+
 use super::{KinetoOptions, import_bytes};
 use crate::Trace;
 use crate::testing::kineto::{Generated, Shape, Style, TrueSpan, generate};
@@ -29,9 +31,37 @@ fn message(bytes: &[u8]) -> String {
     }
 }
 
-/// An array with one event, its keys given.
-fn events(list: &[&str]) -> String {
-    format!("[{}]", list.iter().map(|keys| format!("{{{keys}}}")).collect::<Vec<_>>().join(",\n"))
+/// An array of events, the keys of each given.
+fn events(list: &[impl AsRef<str>]) -> String {
+    let events: Vec<String> = list.iter().map(|keys| format!("{{{}}}", keys.as_ref())).collect();
+    format!("[{}]", events.join(",\n"))
+}
+
+/// Keys of a complete event, with the body of its arguments.
+fn complete(
+    [category, name]: [&str; 2],
+    (pid, tid): (impl Display, impl Display),
+    (ts, dur): (impl Display, impl Display),
+    args: &str,
+) -> String {
+    format!(
+        r#""ph": "X", "cat": "{category}", "name": "{name}", "pid": {pid}, "tid": {tid}, "ts": {ts}, "dur": {dur}, "args": {{{args}}}"#
+    )
+}
+
+/// An event of process 1 of the host.
+fn host(category: &str, name: &str, tid: u32, time: (u32, u32)) -> String {
+    complete([category, name], (1, tid), time, "")
+}
+
+/// A launch of process 1.
+fn call(name: &str, tid: u32, time: (u32, u32), correlation: u32) -> String {
+    complete(["cuda_runtime", name], (1, tid), time, &format!(r#""correlation": {correlation}"#))
+}
+
+/// An event of stream 7, with arguments after its own.
+fn on_stream(category: &str, name: &str, time: (impl Display, impl Display), more: &str) -> String {
+    complete([category, name], (0, 7), time, &format!(r#""device": 0, "stream": 7{more}"#))
 }
 
 /// A kernel with these keys besides its name and category.

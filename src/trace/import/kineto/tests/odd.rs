@@ -254,29 +254,18 @@ fn a_line_without_end_is_given_up_within_bounded_memory() {
 
 #[test]
 fn exported_prefills_are_marked_with_all_but_the_decodes_of_their_step() {
-    let step = |n: u32| {
-        format!(
-            r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": {}, "dur": 100"#,
-            n * 100
-        )
-    };
+    let step = |n: u32| host("user_annotation", &format!("ProfilerStep#{n}"), 1, (n * 100, 100));
     let launched = |c: u32, name: &str, at: u32| {
-        [
-            format!(
-                r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 9, "ts": {at}, "dur": 1, "args": {{"correlation": {c}}}"#
-            ),
-            format!(
-                r#""ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {}, "dur": 10, "args": {{"device": 0, "stream": 7, "correlation": {c}}}"#,
-                at + 5
-            ),
-        ]
+        let correlation = format!(r#", "correlation": {c}"#);
+        let kernel = on_stream("kernel", name, (at + 5, 10), &correlation);
+        [call("cudaLaunchKernel", 9, (at, 1), c), kernel]
     };
     let (prefill, decode) = ("prefill/L0/mlp/down", "decode/L0/mlp/down");
     let list =
         [(1, prefill, 110), (2, "fill", 130), (3, decode, 210), (4, prefill, 310), (5, decode, 330)];
     let kernels = list.iter().flat_map(|(c, name, at)| launched(*c, name, *at));
     let all: Vec<String> = [1, 2, 3].map(step).into_iter().chain(kernels).collect();
-    let trace = read(&events(&all.iter().map(String::as_str).collect::<Vec<_>>()));
+    let trace = read(&events(&all));
     let mut seen: Vec<_> = trace.spans.iter().map(|s| (s.start_ns / 1000, s.step, s.phase)).collect();
     seen.sort_unstable();
     let expected = [
@@ -292,32 +281,19 @@ fn exported_prefills_are_marked_with_all_but_the_decodes_of_their_step() {
 
 #[test]
 fn kernels_are_ready_when_their_launch_returned_and_of_its_step() {
-    let step = |n: u32, at: u32| {
-        format!(
-            r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": {at}, "dur": 100"#
-        )
-    };
-    let launch = |c: u32, at: u32| {
-        format!(
-            r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 9, "ts": {at}, "dur": 5, "args": {{"correlation": {c}}}"#
-        )
-    };
-    let gpu = |args: &str, at: u32| {
-        format!(
-            r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {at}, "dur": 10, "args": {{"device": 0, "stream": 7{args}}}"#
-        )
-    };
+    let launch = |c: u32, at: u32| call("cudaLaunchKernel", 9, (at, 5), c);
+    let gpu = |args: &str, at: u32| on_stream("kernel", "k", (at, 10), args);
     let json = events(&[
-        &step(4, 0),
-        &step(5, 100),
-        &launch(1, 90),
-        &gpu(r#", "correlation": 1"#, 130),
-        &launch(2, 150),
-        &gpu(r#", "correlation": 2"#, 152),
-        &gpu("", 170),
-        &launch(3, 300),
-        &gpu(r#", "correlation": 3"#, 310),
-        &gpu(r#", "correlation": 99"#, 190),
+        host("user_annotation", "ProfilerStep#4", 1, (0, 100)),
+        host("user_annotation", "ProfilerStep#5", 1, (100, 100)),
+        launch(1, 90),
+        gpu(r#", "correlation": 1"#, 130),
+        launch(2, 150),
+        gpu(r#", "correlation": 2"#, 152),
+        gpu("", 170),
+        launch(3, 300),
+        gpu(r#", "correlation": 3"#, 310),
+        gpu(r#", "correlation": 99"#, 190),
     ]);
     let trace = read(&json);
     let mut seen: Vec<_> =

@@ -5,10 +5,7 @@ use crate::import::input::InputFile;
 
 /// An event of a category with a name, a time and arguments.
 fn event(category: &str, name: &str, time: (&str, &str), arguments: &str) -> String {
-    let (ts, dur) = time;
-    format!(
-        r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 0, "tid": 7, "ts": {ts}, "dur": {dur}, "args": {{"device": 0, "stream": 7{arguments}}}}}"#
-    )
+    format!("{{{}}}", on_stream(category, name, time, arguments))
 }
 
 /// Ten kernels of 50 us, 100 us apart, each with its launch 30 us before, from `base` (us) on.
