@@ -3,7 +3,7 @@
 mod archives;
 mod refused;
 
-use std::io::Write;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -14,6 +14,28 @@ use crate::write;
 use base::error::Error;
 use base::text::natural_order;
 use table::Provenance;
+
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    packed(flate2::read::GzEncoder::new(bytes, flate2::Compression::fast()))
+}
+
+pub(super) fn xz(bytes: &[u8]) -> Vec<u8> {
+    packed(liblzma::read::XzEncoder::new(bytes, 1))
+}
+
+pub(super) fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    packed(::bzip2::read::BzEncoder::new(bytes, ::bzip2::Compression::fast()))
+}
+
+pub(super) fn zstd(bytes: &[u8]) -> Vec<u8> {
+    ::zstd::encode_all(bytes, 1).expect("packed")
+}
+
+fn packed(mut encoder: impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encoder.read_to_end(&mut bytes).expect("packed");
+    bytes
+}
 
 /// A small export of Nsight Systems with one collective.
 fn export(path: &Path) {
@@ -40,16 +62,10 @@ fn an_export_opens_plain_or_packed_under_any_name() {
     let plain = directory.path().join("trace.json");
     export(&plain);
     let bytes = std::fs::read(&plain).expect("written");
-    let gzip = directory.path().join("trace.parquet");
-    let mut encoder = flate2::write::GzEncoder::new(
-        std::fs::File::create(&gzip).expect("a file"),
-        flate2::Compression::fast(),
-    );
-    encoder.write_all(&bytes).expect("packed");
-    encoder.finish().expect("packed");
-    let zstd = directory.path().join("trace");
-    std::fs::write(&zstd, zstd::encode_all(bytes.as_slice(), 1).expect("packed")).expect("written");
-    for path in [&plain, &gzip, &zstd] {
+    let [first, second] = ["trace.parquet", "trace"].map(|name| directory.path().join(name));
+    std::fs::write(&first, gzip(&bytes)).expect("written");
+    std::fs::write(&second, zstd(&bytes)).expect("written");
+    for path in [&plain, &first, &second] {
         let (trace, report) = open_with(path, &Rules::default()).expect("opens");
         assert_eq!(trace.spans.len(), 2);
         assert_eq!(report.communication().len(), 2);
@@ -237,8 +253,7 @@ fn a_trace_that_is_there_twice_is_read_once() {
     std::os::unix::fs::symlink(path("rank_1.json"), path("latest.json")).expect("linked");
     std::fs::copy(path("rank_0.json"), path("copy of it.json")).expect("copied");
     let plain = std::fs::read(path("rank_1.json")).expect("read");
-    std::fs::write(path("rank_1.json.zst"), zstd::encode_all(plain.as_slice(), 1).expect("packed"))
-        .expect("written");
+    std::fs::write(path("rank_1.json.zst"), zstd(&plain)).expect("written");
     let trace = open(directory.path()).expect("opens");
     assert_eq!((trace.meta.ranks, trace.spans.len()), (2, 2), "ranks may do the same");
     let warnings = trace.meta.import.expect("a report").warnings;

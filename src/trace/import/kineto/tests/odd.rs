@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::NO_STEP;
+use crate::import::tests::{gzip, zstd};
 use plan::Phase;
-use std::io::Write;
 
 /// Start and end of the only span.
 fn only(json: &str) -> (i64, i64) {
@@ -353,12 +353,6 @@ fn a_label_with_broken_arguments_is_counted_once() {
     assert_accounted(&trace);
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
 fn json() -> Generated {
     generate(Shape { events: 600, ..Shape::default() }, Style { escaped: true, ..Style::default() })
 }
@@ -375,7 +369,6 @@ fn packed_traces_read_as_plain_ones() {
     assert_eq!(spans(&gzip(plain)), expected);
     let (first, second) = plain.split_at(plain.len() / 3);
     assert_eq!(spans(&[gzip(first), gzip(second)].concat()), expected);
-    let zstd = |part: &[u8]| zstd::bulk::compress(part, 3).unwrap();
     assert_eq!(spans(&zstd(plain)), expected);
     assert_eq!(spans(&[zstd(first), zstd(second)].concat()), expected);
 }
@@ -384,7 +377,7 @@ fn packed_traces_read_as_plain_ones() {
 fn a_broken_stream_reads_up_to_the_break() {
     let generated = json();
     let plain = generated.json.as_bytes();
-    for (packing, packed) in [("gzip", gzip(plain)), ("zstd", zstd::bulk::compress(plain, 1).unwrap())] {
+    for (packing, packed) in [("gzip", gzip(plain)), ("zstd", zstd(plain))] {
         for share in [0.5, 0.9, 0.999] {
             let cut = (packed.len() as f64 * share) as usize;
             match import_bytes("t", &packed[..cut], small()) {
