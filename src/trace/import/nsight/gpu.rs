@@ -262,7 +262,7 @@ impl GpuActivity {
     }
 
     fn graphs(&mut self, db: &Database, notes: &mut Notes) {
-        if !db.has(GRAPHS) || !db.missing(GRAPHS, &NEEDED).is_empty() {
+        if !db.missing(GRAPHS, &NEEDED).is_empty() {
             return;
         }
         let columns: Vec<&str> = COMMON.into_iter().chain(["graphId"]).collect();

@@ -16,10 +16,10 @@ use self::join::{JoinedCollectives, NcclCollective, is_nccl};
 use self::part::{RecordedWorkKind, RecordingPart};
 use super::formats::{FormatSignature, Importer};
 use crate::import::input::InputFile;
-use crate::import::nsight::parts::{
-    GpuActivity, GpuEvent, GpuStream, HostLaunch, HostLaunches, HostRange, HostRanges, ImportParts,
-    Notes, assemble,
-};
+use crate::import::nsight::Notes;
+use crate::import::nsight::assemble::{ImportParts, assemble};
+use crate::import::nsight::gpu::{GpuActivity, GpuEvent, GpuStream};
+use crate::import::nsight::host::{HostLaunch, HostLaunches, HostRange, HostRanges};
 use crate::{CollectiveInfo, CopiedBytes, OperationKind, ProcessGroup, Trace, kind_of};
 use base::error::{Error, Result};
 use base::text::natural_order;
