@@ -369,13 +369,6 @@ mod tests {
             prop_assert_eq!(matches(&pattern, &name, false), slowly(pattern.as_bytes(), name.as_bytes()));
         }
     }
-}
-
-#[cfg(test)]
-mod tests_of_function {
-    use proptest::prelude::*;
-
-    use super::*;
 
     #[test]
     fn a_function_is_found_in_the_names_that_profilers_write() {

@@ -15,8 +15,7 @@ use super::names::{Calls, KINDS};
 use super::parts::CorrelationGroups;
 use super::table::{CommsOperator, EventTable, LaunchCall, PART};
 use crate::import::enclosing::{Enclosing, ThreadRange};
-use crate::import::left_out::described;
-use crate::import::left_out::{Extremes, TimeRanges};
+use crate::import::left_out::{Extremes, TimeRanges, described};
 use crate::import::misplaced::{
     GpuWork, NO_LAUNCH, correlation, forget_reused, is_early, launch_before, misplaced, stream_name,
 };

@@ -11,8 +11,7 @@ use super::jax::{self, Uncategorised};
 use super::json::{Cursor, JsonError, last_integer, unescape};
 use super::names::{self, CollectiveArguments, Interner};
 use super::split::LostEvents;
-use crate::import::left_out::Extremes;
-use crate::import::left_out::{EventDescription, LeftOutEvents};
+use crate::import::left_out::{EventDescription, Extremes, LeftOutEvents};
 use crate::import::rank::MOST_RANK;
 use crate::{CopiedBytes, Range, Span, is_host_call};
 

@@ -11,8 +11,7 @@ use super::Notes;
 use super::gpu::{GpuActivity, GpuEvent, GpuStream};
 use super::host::{HostLaunch, HostLaunches, HostRange, HostRanges, ProcessId, process};
 use crate::import::enclosing::{Enclosing, ThreadRange};
-use crate::import::left_out::described;
-use crate::import::left_out::{Extremes, TimeRanges};
+use crate::import::left_out::{Extremes, TimeRanges, described};
 use crate::import::misplaced::{
     GpuWork, NO_LAUNCH, correlation, forget_reused, is_early, misplaced, stream_name,
 };

@@ -370,15 +370,8 @@ fn copy_name(kind: Option<i64>, source: Option<i64>, destination: Option<i64>) -
     }
 }
 
-fn memory_kind(memory: Option<i64>) -> Option<&'static str> {
-    Some(match memory? {
-        0 => "Pageable",
-        1 => "Pinned",
-        2 => "Device",
-        3 => "Array",
-        4 => "Managed",
-        5 => "Device Static",
-        6 => "Managed Static",
-        _ => return None,
-    })
+fn memory_kind(number: Option<i64>) -> Option<&'static str> {
+    const KINDS: [&str; 7] =
+        ["Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static"];
+    KINDS.get(usize::try_from(number?).ok()?).copied()
 }
