@@ -110,6 +110,10 @@ fn import_report(trace: &Trace) -> &crate::ImportReport {
     trace.meta.import.as_ref().unwrap()
 }
 
+fn warned(trace: &Trace, words: &str) -> bool {
+    import_report(trace).warnings.iter().any(|said| said.contains(words))
+}
+
 /// Every event is either used or ignored.
 fn assert_accounted(trace: &Trace) {
     let report = import_report(trace);

@@ -66,7 +66,7 @@ fn names_tell_ranks_where_files_do_not_and_order_where_names_do_not() {
     write(dir.path(), "a.json", &one(6));
     let trace = import(dir.path()).unwrap();
     assert_eq!(ranks(&trace), [(5, 1), (6, 0)]);
-    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("in file order")));
+    assert!(warned(&trace, "in file order"));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_device_with_kernels_is_a_rank_where_the_file_names_none() {
         format!(r#"{{"distributedInfo": {{"rank": 5, "world_size": 8}}, "traceEvents": {json}}}"#);
     let trace = read(&named);
     assert_eq!(ranks(&trace), [(1, 5), (2, 5), (3, 5), (4, 5)]);
-    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("count as one rank")));
+    assert!(warned(&trace, "count as one rank"));
     let only_copies = events(&[&list[0], &list[3]]);
     assert_eq!(ranks(&read(&only_copies)), [(1, 0), (4, 0)]);
 }
@@ -330,11 +330,10 @@ fn traces_without_gpu_work_and_merged_ones_are_left_out_beside_their_ranks() {
     write(dir.path(), "merged-x.json", &events(&[labelled("TP00", 5), labelled("TP01", 6)]));
     let trace = import(dir.path()).unwrap();
     assert_eq!(ranks(&trace), [(5, 0), (6, 1)]);
-    let warnings = &import_report(&trace).warnings;
     for words in
         ["ignored host_12.async_llm.json: no GPU events", "ignored merged-x.json: 2 ranks merged"]
     {
-        assert!(warnings.iter().any(|warning| warning.contains(words)), "{warnings:?}");
+        assert!(warned(&trace, words), "{:?}", import_report(&trace));
     }
 }
 
@@ -353,12 +352,7 @@ fn ranks_that_only_the_whole_files_show_are_told_apart_as_recordings() {
     }
     let trace = import(dir.path()).unwrap();
     assert_eq!(ranks(&trace), [(205, 0), (206, 1)]);
-    assert!(
-        import_report(&trace)
-            .warnings
-            .iter()
-            .any(|said| said.contains("2 recordings of the same ranks"))
-    );
+    assert!(warned(&trace, "2 recordings of the same ranks"));
 }
 
 #[test]
