@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use super::{are_ranks, open, open_recording, open_with, unreadable_format};
 use crate::rules::Rules;
 use crate::write;
-use base::error::Error;
+use base::error::{Error, Result};
 use base::text::natural_order;
 use table::Provenance;
 
@@ -50,7 +50,11 @@ fn export(path: &Path) {
 }
 
 fn refusal(path: &Path) -> String {
-    match open(path) {
+    refusal_of(open(path))
+}
+
+fn refusal_of<T: std::fmt::Debug>(opened: Result<T>) -> String {
+    match opened {
         Err(Error::Input { message, help }) => format!("{message} | {}", help.unwrap_or_default()),
         other => panic!("not refused: {other:?}"),
     }
@@ -207,11 +211,7 @@ fn one_of_several_recordings_is_opened_by_its_name() {
     };
     assert_eq!(starts(None), [20, 21]);
     assert_eq!(starts(Some("step_12")), [10, 11]);
-    let refused = |path: &Path, recording| match open_recording(path, Some(recording), &Rules::default())
-    {
-        Err(Error::Input { message, help }) => format!("{message} | {}", help.unwrap_or_default()),
-        other => panic!("not refused: {other:?}"),
-    };
+    let refused = |path: &Path, name| refusal_of(open_recording(path, Some(name), &Rules::default()));
     assert!(
         refused(directory.path(), "step_13").contains("newest first: 'step_24' (2 ranks), 'step_12'")
     );

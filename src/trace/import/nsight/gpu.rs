@@ -76,7 +76,6 @@ struct Tables {
     places: IndexSet<GpuStream, RandomState>,
     last_place: Option<(GpuStream, u32)>,
     operations: IndexSet<(String, &'static str)>,
-    copied: HashMap<u32, CopiedBytes>,
     /// Operations by the ids in a row, so that each name is built only once.
     by_key: HashMap<(&'static str, [i64; 3]), u32>,
 }
@@ -115,7 +114,6 @@ impl GpuActivity {
         gpu.graphs(db, notes);
         gpu.places = tables.places.into_iter().collect();
         gpu.operations = tables.operations.into_iter().collect();
-        gpu.copied = tables.copied;
         Ok(gpu)
     }
 
@@ -253,7 +251,8 @@ impl GpuActivity {
                 let key = details.map(|detail| detail.unwrap_or(-1));
                 event.operation = tables.operation(kind, key, name);
                 event.is_node = row.integer(10).is_some_and(|node| node != 0);
-                tables.copied(event.operation, row.integer(11));
+                let bytes = row.integer(11).and_then(|bytes| u64::try_from(bytes).ok());
+                self.copied.entry(event.operation).or_default().add(bytes);
                 self.events.push(event);
             });
             notes.use_(kind, (self.events.len() - before) as u64);
@@ -337,10 +336,6 @@ impl Tables {
         let number = self.operations.insert_full((name(), kind)).0 as u32;
         self.by_key.insert((kind, key), number);
         number
-    }
-
-    fn copied(&mut self, operation: u32, bytes: Option<i64>) {
-        self.copied.entry(operation).or_default().add(bytes.and_then(|bytes| u64::try_from(bytes).ok()));
     }
 }
 
