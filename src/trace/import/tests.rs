@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use super::{are_ranks, open, open_recording, open_with, unreadable_format};
 use crate::rules::Rules;
-use crate::write;
+use crate::{ImportReport, Trace, write};
 use base::error::{Error, Result};
 use base::text::natural_order;
 use table::Provenance;
@@ -53,11 +53,27 @@ fn refusal(path: &Path) -> String {
     refusal_of(open(path))
 }
 
-fn refusal_of<T: std::fmt::Debug>(opened: Result<T>) -> String {
+pub(super) fn refusal_of<T: std::fmt::Debug>(opened: Result<T>) -> String {
     match opened {
         Err(Error::Input { message, help }) => format!("{message} | {}", help.unwrap_or_default()),
         other => panic!("not refused: {other:?}"),
     }
+}
+
+pub(super) fn import_report(trace: &Trace) -> &ImportReport {
+    trace.meta.import.as_ref().expect("a report")
+}
+
+pub(super) fn warned(trace: &Trace, words: &str) -> bool {
+    import_report(trace).warnings.iter().any(|said| said.contains(words))
+}
+
+/// Every event is either used or ignored.
+pub(super) fn assert_accounted(trace: &Trace) {
+    let report = import_report(trace);
+    let used: u64 = report.used.values().sum();
+    let ignored: u64 = report.ignored.values().sum();
+    assert_eq!(used + ignored, report.events, "{report:?}");
 }
 
 #[test]
@@ -234,11 +250,8 @@ fn traces_below_a_directory_are_found_where_none_lies_in_it() {
     let trace = open(directory.path()).expect("opens");
     let ranks: Vec<_> = trace.spans.iter().map(|span| (span.start_ns / 1000, span.rank)).collect();
     assert_eq!(ranks, [(1, 0), (2, 1), (3, 10)]);
-    let report = trace.meta.import.expect("a report");
-    assert_eq!(report.ranks_from.as_deref(), Some("ranks from file names"));
-    assert!(
-        report.warnings.iter().any(|said| said.contains("3 of 11 ranks here; no trace of ranks 2-9"))
-    );
+    assert_eq!(import_report(&trace).ranks_from.as_deref(), Some("ranks from file names"));
+    assert!(warned(&trace, "3 of 11 ranks here; no trace of ranks 2-9"));
     profile(&directory.path().join("trace.json"), 7);
     assert_eq!(open(directory.path()).expect("opens").meta.ranks, 1, "nothing below is looked at");
 }
@@ -256,9 +269,8 @@ fn a_trace_that_is_there_twice_is_read_once() {
     std::fs::write(path("rank_1.json.zst"), zstd(&plain)).expect("written");
     let trace = open(directory.path()).expect("opens");
     assert_eq!((trace.meta.ranks, trace.spans.len()), (2, 2), "ranks may do the same");
-    let warnings = trace.meta.import.expect("a report").warnings;
     for words in ["a link to a file", "the same trace as"] {
-        assert!(warnings.iter().any(|said| said.contains(words)), "{words}: {warnings:?}");
+        assert!(warned(&trace, words), "{words}: {:?}", import_report(&trace));
     }
 }
 
@@ -332,12 +344,8 @@ fn a_folder_of_unrelated_traces_is_refused_with_their_names() {
         ("rank0.json", profile(LLAMA, "")),
         ("rank1.json", profile(["conv", "pool", "bias", "norm"], "")),
     ];
-    let report = open(folder(&named).path()).expect("named as ranks").meta.import.expect("a report");
-    assert!(
-        report.warnings.iter().any(|said| said.contains("share only 25 %")),
-        "{:?}",
-        report.warnings
-    );
+    let trace = open(folder(&named).path()).expect("named as ranks");
+    assert!(warned(&trace, "share only 25 %"), "{:?}", import_report(&trace));
     let info = r#""distributedInfo": {"rank": 0, "world_size": 8},"#;
     let runs = folder(&[
         ("eager.json", profile(LLAMA, info)),

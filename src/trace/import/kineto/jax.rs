@@ -298,6 +298,7 @@ fn by_name(name: &[u8]) -> GpuCategory {
 mod tests {
     use super::super::{KinetoOptions, import_bytes};
     use crate::Trace;
+    use crate::import::tests::warned;
 
     const STREAM: &str = "Stream #20(Compute)";
 
@@ -515,9 +516,8 @@ mod tests {
     fn work_of_a_nameless_thread_of_a_device_is_named() {
         let all = [event(1, 20, "gemm", "1", "2", ""), event(1, 21, "ncclDevKernel", "1", "2", "")];
         let trace = read(&trace(&[(1, "/device:GPU:0")], &[(1, 20, STREAM)], &all));
-        let report = trace.meta.import.unwrap();
         let said = "1 ignored (event): on a device's thread without a name (JAX)";
-        assert!(report.warnings.iter().any(|warning| warning.contains(said)), "{report:?}");
+        assert!(warned(&trace, said), "{:?}", trace.meta.import);
     }
 
     #[test]

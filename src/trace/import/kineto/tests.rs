@@ -12,6 +12,7 @@ use std::fmt::Display;
 
 use super::{KinetoOptions, import_bytes};
 use crate::Trace;
+use crate::import::tests::{assert_accounted, import_report, warned};
 use crate::testing::kineto::{Generated, Shape, Style, TrueSpan, generate};
 use base::error::Error;
 
@@ -104,20 +105,4 @@ fn truth(generated: &Generated) -> Vec<TrueSpan> {
     let mut spans: Vec<TrueSpan> = generated.spans.iter().map(|(_, span)| span.clone()).collect();
     spans.sort();
     spans
-}
-
-fn import_report(trace: &Trace) -> &crate::ImportReport {
-    trace.meta.import.as_ref().unwrap()
-}
-
-fn warned(trace: &Trace, words: &str) -> bool {
-    import_report(trace).warnings.iter().any(|said| said.contains(words))
-}
-
-/// Every event is either used or ignored.
-fn assert_accounted(trace: &Trace) {
-    let report = import_report(trace);
-    let used: u64 = report.used.values().sum();
-    let ignored: u64 = report.ignored.values().sum();
-    assert_eq!(used + ignored, report.events, "{report:?}");
 }
