@@ -32,6 +32,11 @@ pub struct StepName {
 }
 
 impl StepName {
+    /// True for one forward pass: an iteration of a serving engine, or a step that is named a prefill or decode.
+    pub fn is_forward(&self) -> bool {
+        self.kind == SERVING || self.work.is_some()
+    }
+
     /// Kind without the word for the work, which prefills and decodes of one engine share.
     fn family(&self) -> String {
         let word = ["prefilling", "prefill", "decoding", "decode"].into_iter();
@@ -47,13 +52,6 @@ pub enum StepWork {
     Decode,
     /// Prefills and decodes of a serving engine in one batch.
     Mixed,
-}
-
-impl StepName {
-    /// True for one forward pass: an iteration of a serving engine, or a step that is named a prefill or decode.
-    pub fn is_forward(&self) -> bool {
-        self.kind == SERVING || self.work.is_some()
-    }
 }
 
 impl StepWork {

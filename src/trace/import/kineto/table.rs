@@ -342,10 +342,7 @@ impl EventTable {
                 self.span(event, &event.arguments(bytes)?, gpu, (start_ns, end_ns), bytes)?;
             }
             EventClass::Launch => self.launch(event, &event.arguments(bytes)?, (start_ns, end_ns)),
-            EventClass::Operator
-            | EventClass::HostRange
-            | EventClass::DeviceRange
-            | EventClass::Other => {
+            _ => {
                 self.extremes.add((start_ns, end_ns));
                 if class == EventClass::Operator {
                     self.comms_operator(event, (start_ns, end_ns), bytes)?;
