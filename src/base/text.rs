@@ -53,7 +53,7 @@ pub fn step_list(steps: &[u32], most: usize) -> String {
 }
 
 /// Formats ascending numbers, with consecutive ones as ranges.
-fn runs(numbers: &[u32], before: &str, to: &str) -> Vec<String> {
+pub fn runs(numbers: &[u32], before: &str, to: &str) -> Vec<String> {
     let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
         [first, .., last] => format!("{before}{first}{to}{before}{last}"),
         [one] => format!("{before}{one}"),

@@ -1,34 +1,19 @@
 //! Demangling of C++ kernel names.
 
-/// Floating-point type that the demangler cannot read, with a stand-in type that it can. Kernels that use the stand-in type
-/// itself get a wrong name.
-struct UnreadableFloat {
-    mangled: &'static str,
-    name: &'static str,
-    stand_in_mangled: &'static str,
-    stand_in: &'static str,
-}
-
-const UNREADABLE_FLOATS: [UnreadableFloat; 2] = [
-    UnreadableFloat { mangled: "DF16b", name: "__bf16", stand_in_mangled: "g", stand_in: "__float128" },
-    UnreadableFloat {
-        mangled: "DF16_",
-        name: "_Float16",
-        stand_in_mangled: "e",
-        stand_in: "long double",
-    },
-];
+/// Floating-point types that the demangler cannot read, and types that it can, which stand in for them: mangled and
+/// plain name. Kernels that use a stand-in itself get a wrong name.
+const STAND_INS: [([&str; 2], [&str; 2]); 2] =
+    [(["DF16b", "__bf16"], ["g", "__float128"]), (["DF16_", "_Float16"], ["e", "long double"])];
 
 /// Name without C++'s mangling. A name that the demangler cannot read keeps its template arguments mangled.
 pub(crate) fn demangled(name: String) -> String {
     if !name.starts_with("_Z") {
         return name;
     }
-    let known = UNREADABLE_FLOATS
-        .iter()
-        .fold(name.clone(), |name, float| name.replace(float.mangled, float.stand_in_mangled));
+    let known = (STAND_INS.iter())
+        .fold(name.clone(), |name, ([unreadable, _], [readable, _])| name.replace(unreadable, readable));
     let plain = |text: String| {
-        UNREADABLE_FLOATS.iter().fold(text, |text, float| text.replace(float.stand_in, float.name))
+        STAND_INS.iter().fold(text, |text, ([_, name], [_, stand_in])| text.replace(stand_in, name))
     };
     let symbol = cpp_demangle::Symbol::new(&known).ok().and_then(|symbol| symbol.demangle().ok());
     symbol.map(plain).or_else(|| qualified(&name)).unwrap_or(name)

@@ -3,26 +3,14 @@
 pub mod kineto;
 
 use crate::{OperationInfo, Span, Trace, TraceMeta};
-use plan::{Lane, Phase};
+use plan::Lane;
 use table::Provenance;
 use table::testing::spec;
 
 /// A decode span of operation 0 (a matmul) on the compute lane, or 1 (an all-reduce) on the comm lane.
 pub fn span(rank: u32, lane: Lane, start_ns: i64, end_ns: i64) -> Span {
-    Span {
-        sample: 0,
-        phase: Phase::Decode,
-        step: 0,
-        rank,
-        lane,
-        stream: 0,
-        operation: lane as u32,
-        ready_ns: start_ns,
-        start_ns,
-        end_ns,
-        last_arrival_ns: -1,
-        ..Span::EMPTY
-    }
+    let operation = lane as u32;
+    Span { rank, lane, operation, ready_ns: start_ns, start_ns, end_ns, ..Span::EMPTY }
 }
 
 fn operation(name: &str, kind: &str, lane: Lane) -> OperationInfo {

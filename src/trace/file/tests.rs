@@ -61,12 +61,9 @@ fn range() -> Range {
 
 fn span() -> Span {
     Span {
-        sample: 0,
-        phase: Phase::Decode,
         step: 4,
         rank: 2,
         lane: Lane::Comm,
-        stream: 0,
         operation: 1,
         ready_ns: 5,
         start_ns: 10,

@@ -27,8 +27,7 @@ use super::{CHECKSUM, GROUPS, Group, Holds, META, OPERATIONS, SEAL, VERSION};
 use crate::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
 use base::atomic::AtomicFile;
 use base::checksum::sha256;
-use base::error::catch_panic_quietly;
-use base::error::{Error, Result};
+use base::error::{Error, Result, catch_panic_quietly};
 
 /// Rows per row group: few enough that a group and its columns fit into a core's cache, many enough to
 /// keep the footer small.

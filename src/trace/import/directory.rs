@@ -204,13 +204,11 @@ impl Survey {
 
     /// Keeps the traces of the importer with the most files; on a tie, of the first in order.
     fn finish(mut self, place: &Path) -> Result<ImportableFiles> {
-        if self.traces.is_empty() {
-            return Err(nothing(place, self.all, &self.skipped));
-        }
         let is_of = |importer: &Importer, other: &Importer| importer.name == other.name;
         let count = |one: &Importer| self.traces.iter().filter(|(of, _)| is_of(of, one)).count();
         // of equals, the last has the maximum
         let importer = importers().into_iter().rev().max_by_key(|one| count(one));
+        let importer = importer.filter(|one| count(one) > 0);
         let Some(importer) = importer else { return Err(nothing(place, self.all, &self.skipped)) };
         let (seen, others): (Vec<_>, Vec<_>) =
             self.traces.into_iter().partition(|(of, _)| is_of(of, importer));

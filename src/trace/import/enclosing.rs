@@ -1,4 +1,4 @@
-//! Innermost range of a thread around a time.
+//! Innermost range of a thread around a time, and the order of ranges.
 
 use std::cmp::Reverse;
 
@@ -70,6 +70,18 @@ impl Enclosing {
             at = *self.outer.get(at).filter(|outer| **outer != u32::MAX)? as usize;
         }
     }
+}
+
+/// Sorts ranges. Returns the new index of each.
+pub(super) fn sort_ranges<K: Ord>(ranges: &mut [Range], key: impl Fn(&Range) -> K + Sync) -> Vec<u32> {
+    let mut numbered: Vec<(u32, Range)> = (0..).zip(ranges.iter().copied()).collect();
+    numbered.par_sort_by_key(|(_, range)| key(range));
+    let mut sorted = vec![0; ranges.len()];
+    for ((range, (before, moved)), at) in ranges.iter_mut().zip(numbered).zip(0..) {
+        *range = moved;
+        sorted[before as usize] = at;
+    }
+    sorted
 }
 
 #[cfg(test)]

@@ -104,6 +104,8 @@ pub(super) enum FormatSignature {
     Json(&'static [&'static [u8]]),
     /// Prefix of the file, and texts that must all be in the head.
     Within(&'static [u8], &'static [&'static [u8]]),
+    /// Texts that must all be in the first line.
+    Line(&'static [&'static [u8]]),
     Name(&'static str),
     Table(&'static str),
     Test(fn(&[u8]) -> bool),
@@ -140,7 +142,7 @@ const fn import_if(importer: &'static Importer, signatures: &'static [FormatSign
 /// All formats, the most specific signatures first. Of a directory with as many files of several importers, the first one
 /// reads its own.
 pub(super) static FORMATS: &[FileFormat] = {
-    use FormatSignature::{Begins, Json, Name, Table, Test, Within};
+    use FormatSignature::{Begins, Json, Line, Name, Table, Test, Within};
     &[
         refused(
             "a Git LFS pointer",
@@ -339,12 +341,20 @@ pub(super) static FORMATS: &[FileFormat] = {
         refused(
             "a table of ROCm's profiler (rocprof, CSV)",
             ROCPROF_JSON,
-            &[Test(sniff::is_rocprof_csv)],
+            &[
+                Line(&[b"KernelName", b"gpu-id"]),
+                Line(&[b"KernelName", b"BeginNs"]),
+                Line(&[b"Kernel_Name", b"Dispatch_I"]),
+                Line(&[b"Kernel_Name", b"Start_Timestamp"]),
+                Line(&[b"Agent_Id", b"Start_Timestamp"]),
+                Line(&[b"Start_Timestamp", b"Correlation_Id"]),
+                Line(&[b"TotalDurationNs"]),
+            ],
         ),
         refused(
             "statistics of Nsight Systems (nsys stats)",
             EXPORT_SQLITE,
-            &[Test(sniff::is_nsys_stats)],
+            &[Line(&[b"Time (%)", b"Total Time (ns)"]), Line(&[b"Start (ns)", b"Duration (ns)"])],
         ),
     ]
 };

@@ -357,6 +357,7 @@ pub(super) fn to_file(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::import::tests::{bzip2, gzip, xz, zstd};
 
     fn limits(pairs: &[(&str, &str)]) -> Result<UnpackLimits> {
         UnpackLimits::from(|name| {
@@ -397,22 +398,6 @@ mod tests {
 
     #[test]
     fn streams_within_streams_are_unpacked_and_broken_ones_named() {
-        let gzip = |bytes: &[u8]| {
-            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-            encoder.write_all(bytes).unwrap();
-            encoder.finish().unwrap()
-        };
-        let xz = |bytes: &[u8]| {
-            let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
-            encoder.write_all(bytes).unwrap();
-            encoder.finish().unwrap()
-        };
-        let bzip2 = |bytes: &[u8]| {
-            let mut encoder = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::fast());
-            encoder.write_all(bytes).unwrap();
-            encoder.finish().unwrap()
-        };
-        let zstd = |bytes: &[u8]| ::zstd::encode_all(bytes, 1).unwrap();
         let text = b"{\"traceEvents\": []}".repeat(1000);
         for (packed, name) in [
             (text.clone(), None),

@@ -440,7 +440,10 @@ mod tests {
     }
 
     fn placed(list: &[Work], number: usize) -> GpuWork {
-        let (stream, start, end, launch) = list[number];
+        work(list[number], number)
+    }
+
+    fn work((stream, start, end, launch): Work, number: usize) -> GpuWork {
         GpuWork {
             stream,
             start_ns: start * 1000,
@@ -474,13 +477,9 @@ mod tests {
     /// Too much of a file to leave out is kept, and said.
     #[test]
     fn findings_on_much_of_a_file_are_doubts() {
-        let early = |number: usize| GpuWork {
-            stream: 7,
-            start_ns: 1_000_000 * number as i64,
-            end_ns: 1_000_000 * number as i64 + 1000,
-            launch: Some((number, 1_000_000 * number as i64 + 40_000_000 * (number as i64 % 2))),
-            correlation: None,
-            identity: (0, number as i64),
+        let early = |number: usize| {
+            let start = 1000 * number as i64;
+            work((7, start, start + 1, Some((number, start + 40_000 * (number as i64 % 2)))), number)
         };
         let Misplaced { found, doubts, .. } = judged(20, early);
         assert_eq!(found, []);
@@ -488,13 +487,10 @@ mod tests {
             doubts[0].sentence.starts_with("10 of 20 launched kernels and copies start long before"),
             "{doubts:?}"
         );
-        let long = |number: usize| GpuWork {
-            stream: 7,
-            start_ns: 200_000 * number as i64,
-            end_ns: 200_000 * number as i64 + if number < 10 { 100_000_000 } else { 50_000 },
-            launch: Some((number, 200_000 * number as i64 - 1000)),
-            correlation: None,
-            identity: (0, number as i64),
+        let long = |number: usize| {
+            let start = 200 * number as i64;
+            let end = start + if number < 10 { 100_000 } else { 50 };
+            work((7, start, end, Some((number, start - 1))), number)
         };
         let Misplaced { found, doubts, .. } = judged(20, long);
         assert_eq!(found, []);

@@ -7,7 +7,7 @@ use memchr::memmem::find;
 
 use super::formats::{FORMATS, FileFormat, FormatSignature, Reader};
 use super::input::{self, InputFile};
-use super::sniff::is_json;
+use super::sniff::{first_line, is_json};
 use base::error::{Error, Result};
 
 /// Number of unpacked bytes inspected for detection: enough for the device descriptions that profilers
@@ -72,7 +72,7 @@ pub fn is_known_file(path: &Path) -> bool {
 
 fn of_head(path: &Path, head: &[u8]) -> Option<&'static FileFormat> {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
-    let is_json = is_json(text);
+    let (is_json, line) = (is_json(text), first_line(head));
     let name = path.to_string_lossy().to_lowercase();
     let mut name = name.as_str();
     for ending in [".gz", ".zst", ".xz", ".bz2"] {
@@ -85,6 +85,7 @@ fn of_head(path: &Path, head: &[u8]) -> Option<&'static FileFormat> {
             FormatSignature::Within(start, texts) => {
                 head.starts_with(start) && texts.iter().all(|text| find(head, text).is_some())
             }
+            FormatSignature::Line(texts) => texts.iter().all(|text| find(line, text).is_some()),
             FormatSignature::Name(ending) => name.ends_with(ending),
             FormatSignature::Table(_) => false,
             FormatSignature::Test(test) => test(head),

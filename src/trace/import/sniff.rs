@@ -66,25 +66,9 @@ pub(super) fn is_pickle(head: &[u8]) -> bool {
     matches!(head, [0x80, 2..=5, ..]) && !head.starts_with(b"\x80\x04PK")
 }
 
-fn first_line(head: &[u8]) -> &[u8] {
+pub(super) fn first_line(head: &[u8]) -> &[u8] {
     let end = memchr::memchr(b'\n', head).unwrap_or(head.len()).min(4096);
     head.strip_prefix(b"\xef\xbb\xbf").map_or(&head[..end], |text| &text[..end.saturating_sub(3)])
-}
-
-pub(super) fn is_rocprof_csv(head: &[u8]) -> bool {
-    let line = first_line(head);
-    let has = |text: &[u8]| find(line, text).is_some();
-    has(b"KernelName") && (has(b"gpu-id") || has(b"BeginNs"))
-        || has(b"Kernel_Name") && (has(b"Dispatch_I") || has(b"Start_Timestamp"))
-        || has(b"Agent_Id") && has(b"Start_Timestamp")
-        || has(b"Start_Timestamp") && has(b"Correlation_Id")
-        || has(b"TotalDurationNs")
-}
-
-pub(super) fn is_nsys_stats(head: &[u8]) -> bool {
-    let line = first_line(head);
-    let has = |text: &[u8]| find(line, text).is_some();
-    has(b"Time (%)") && has(b"Total Time (ns)") || has(b"Start (ns)") && has(b"Duration (ns)")
 }
 
 /// Decodes a leading protobuf varint; returns it with the remaining bytes.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use plan::Phase;
 
+use super::enclosing::ThreadRange;
 use super::samples::{MarkedStep, step_keys};
 use crate::overlap::StepKey;
 
@@ -31,6 +32,11 @@ pub struct StepName {
 }
 
 impl StepName {
+    /// True for one forward pass: an iteration of a serving engine, or a step that is named a prefill or decode.
+    pub fn is_forward(&self) -> bool {
+        self.kind == SERVING || self.work.is_some()
+    }
+
     /// Kind without the word for the work, which prefills and decodes of one engine share.
     fn family(&self) -> String {
         let word = ["prefilling", "prefill", "decoding", "decode"].into_iter();
@@ -46,13 +52,6 @@ pub enum StepWork {
     Decode,
     /// Prefills and decodes of a serving engine in one batch.
     Mixed,
-}
-
-impl StepName {
-    /// True for one forward pass: an iteration of a serving engine, or a step that is named a prefill or decode.
-    pub fn is_forward(&self) -> bool {
-        self.kind == SERVING || self.work.is_some()
-    }
 }
 
 impl StepWork {
@@ -176,21 +175,21 @@ fn preference(kind: &str) -> u32 {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct StepCandidate {
-    pub(super) process: i64,
-    pub(super) thread: i64,
-    pub(super) start_ns: i64,
-    pub(super) end_ns: i64,
-    pub(super) name: u32,
-}
-
 /// A range that is named as a step.
 #[derive(Clone, Copy)]
 struct NamedStep<'n> {
-    range: StepCandidate,
+    process: i64,
+    range: ThreadRange,
     name: &'n StepName,
     family: &'n str,
+}
+
+impl NamedStep<'_> {
+    /// True if the step ends within an outer one on its thread, which begins no later.
+    fn is_within(&self, outer: &Self) -> bool {
+        (self.process, self.range.thread) == (outer.process, outer.range.thread)
+            && self.range.end_ns <= outer.range.end_ns
+    }
 }
 
 #[derive(Debug, Default)]
@@ -205,29 +204,30 @@ pub(super) struct FileSteps {
 }
 
 impl FileSteps {
-    /// Chooses the family of names that looks most like steps. `names` has an entry per range name.
-    pub(super) fn new(ranges: impl Iterator<Item = StepCandidate>, names: &[Option<StepName>]) -> Self {
+    /// Chooses the family of names that looks most like steps. `ranges` are those of threads with their process; their
+    /// values are names, of which `names` has an entry each.
+    pub(super) fn new(
+        ranges: impl Iterator<Item = (i64, ThreadRange)>,
+        names: &[Option<StepName>],
+    ) -> Self {
         let families: Vec<String> =
             names.iter().map(|name| name.as_ref().map(StepName::family).unwrap_or_default()).collect();
-        let named = |range: StepCandidate| {
-            let at = range.name as usize;
-            Some(NamedStep { range, name: names.get(at)?.as_ref()?, family: &families[at] })
+        let named = |(process, range): (i64, ThreadRange)| {
+            let at = range.value as usize;
+            Some(NamedStep { process, range, name: names.get(at)?.as_ref()?, family: &families[at] })
         };
         let mut list: Vec<NamedStep> = ranges.filter_map(named).collect();
-        list.sort_unstable_by_key(|NamedStep { range, .. }| {
-            (range.process, range.thread, range.start_ns, Reverse(range.end_ns))
+        list.sort_unstable_by_key(|NamedStep { process, range, .. }| {
+            (*process, range.thread, range.start_ns, Reverse(range.end_ns))
         });
         // drop nested iterations: an engine and its model runner may both mark one
-        let mut outer: Option<StepCandidate> = None;
-        list.retain(|NamedStep { range, name, .. }| {
-            if name.kind != SERVING {
+        let mut outer: Option<NamedStep> = None;
+        list.retain(|step| {
+            if step.name.kind != SERVING {
                 return true;
             }
-            let inner = outer.is_some_and(|outer| {
-                (outer.process, outer.thread) == (range.process, range.thread)
-                    && range.end_ns <= outer.end_ns
-            });
-            outer = if inner { outer } else { Some(*range) };
+            let inner = outer.is_some_and(|outer| step.is_within(&outer));
+            outer = if inner { outer } else { Some(*step) };
             !inner
         });
         // preference and number of ranges
@@ -251,11 +251,11 @@ impl FileSteps {
             let kinds: BTreeSet<&str> = steps.iter().map(|step| step.name.kind.as_str()).collect();
             kinds.into_iter().take(most).map(str::to_owned).collect()
         };
-        steps.sort_by_key(|step| (step.range.process, step.range.start_ns));
+        steps.sort_by_key(|step| (step.process, step.range.start_ns));
         let mut marked: Vec<MarkedStep> = Vec::with_capacity(steps.len());
-        for of_process in steps.chunk_by(|a, b| a.range.process == b.range.process) {
+        for of_process in steps.chunk_by(|a, b| a.process == b.process) {
             marked.extend(of_process.iter().zip(0..).map(|(step, at)| MarkedStep {
-                process: step.range.process,
+                process: step.process,
                 thread: step.range.thread,
                 start_ns: step.range.start_ns,
                 end_ns: step.range.end_ns,
@@ -319,11 +319,7 @@ fn outer_families<'n>(list: &[NamedStep<'n>], inner: &str, count: usize) -> Vec<
     let mut found: HashMap<&str, Within> = HashMap::new();
     let mut open: Vec<&NamedStep> = Vec::new();
     for step in list {
-        let is_around = |outer: &&NamedStep| {
-            (outer.range.process, outer.range.thread) == (step.range.process, step.range.thread)
-                && step.range.end_ns <= outer.range.end_ns
-        };
-        open.retain(is_around);
+        open.retain(|outer| step.is_within(outer));
         if step.family != inner {
             if open.len() < DEEPEST {
                 open.push(step);
@@ -333,7 +329,7 @@ fn outer_families<'n>(list: &[NamedStep<'n>], inner: &str, count: usize) -> Vec<
         // unnumbered iterations do not begin again
         let Some(number) = step.name.number else { return Vec::new() };
         for outer in &open {
-            let place = (outer.range.process, outer.range.thread, outer.range.start_ns);
+            let place = (outer.process, outer.range.thread, outer.range.start_ns);
             let within = found.entry(outer.family).or_default();
             within.count += 1;
             if let Some((before, last)) = within.last.replace((place, number))
@@ -476,8 +472,8 @@ mod tests {
 
     fn steps(list: &[(i64, i64, i64, &str)]) -> FileSteps {
         let names: Vec<_> = list.iter().map(|(.., name)| step_name(name)).collect();
-        let range = |(name, (thread, start_ns, end_ns, _)): (u32, &(i64, i64, i64, &str))| {
-            StepCandidate { process: 1, thread: *thread, start_ns: *start_ns, end_ns: *end_ns, name }
+        let range = |(value, &(thread, start_ns, end_ns, _)): (u32, &(i64, i64, i64, &str))| {
+            (1, ThreadRange { thread, start_ns, end_ns, value })
         };
         FileSteps::new((0..).zip(list).map(range), &names)
     }

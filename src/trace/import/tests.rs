@@ -3,17 +3,39 @@
 mod archives;
 mod refused;
 
-use std::io::Write;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
 use super::{are_ranks, open, open_recording, open_with, unreadable_format};
 use crate::rules::Rules;
-use crate::write;
-use base::error::Error;
+use crate::{ImportReport, Trace, write};
+use base::error::{Error, Result};
 use base::text::natural_order;
 use table::Provenance;
+
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    packed(flate2::read::GzEncoder::new(bytes, flate2::Compression::fast()))
+}
+
+pub(super) fn xz(bytes: &[u8]) -> Vec<u8> {
+    packed(liblzma::read::XzEncoder::new(bytes, 1))
+}
+
+pub(super) fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    packed(::bzip2::read::BzEncoder::new(bytes, ::bzip2::Compression::fast()))
+}
+
+pub(super) fn zstd(bytes: &[u8]) -> Vec<u8> {
+    ::zstd::encode_all(bytes, 1).expect("packed")
+}
+
+fn packed(mut encoder: impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encoder.read_to_end(&mut bytes).expect("packed");
+    bytes
+}
 
 /// A small export of Nsight Systems with one collective.
 fn export(path: &Path) {
@@ -28,10 +50,30 @@ fn export(path: &Path) {
 }
 
 fn refusal(path: &Path) -> String {
-    match open(path) {
+    refusal_of(open(path))
+}
+
+pub(super) fn refusal_of<T: std::fmt::Debug>(opened: Result<T>) -> String {
+    match opened {
         Err(Error::Input { message, help }) => format!("{message} | {}", help.unwrap_or_default()),
         other => panic!("not refused: {other:?}"),
     }
+}
+
+pub(super) fn import_report(trace: &Trace) -> &ImportReport {
+    trace.meta.import.as_ref().expect("a report")
+}
+
+pub(super) fn warned(trace: &Trace, words: &str) -> bool {
+    import_report(trace).warnings.iter().any(|said| said.contains(words))
+}
+
+/// Every event is either used or ignored.
+pub(super) fn assert_accounted(trace: &Trace) {
+    let report = import_report(trace);
+    let used: u64 = report.used.values().sum();
+    let ignored: u64 = report.ignored.values().sum();
+    assert_eq!(used + ignored, report.events, "{report:?}");
 }
 
 #[test]
@@ -40,16 +82,10 @@ fn an_export_opens_plain_or_packed_under_any_name() {
     let plain = directory.path().join("trace.json");
     export(&plain);
     let bytes = std::fs::read(&plain).expect("written");
-    let gzip = directory.path().join("trace.parquet");
-    let mut encoder = flate2::write::GzEncoder::new(
-        std::fs::File::create(&gzip).expect("a file"),
-        flate2::Compression::fast(),
-    );
-    encoder.write_all(&bytes).expect("packed");
-    encoder.finish().expect("packed");
-    let zstd = directory.path().join("trace");
-    std::fs::write(&zstd, zstd::encode_all(bytes.as_slice(), 1).expect("packed")).expect("written");
-    for path in [&plain, &gzip, &zstd] {
+    let [first, second] = ["trace.parquet", "trace"].map(|name| directory.path().join(name));
+    std::fs::write(&first, gzip(&bytes)).expect("written");
+    std::fs::write(&second, zstd(&bytes)).expect("written");
+    for path in [&plain, &first, &second] {
         let (trace, report) = open_with(path, &Rules::default()).expect("opens");
         assert_eq!(trace.spans.len(), 2);
         assert_eq!(report.communication().len(), 2);
@@ -191,11 +227,7 @@ fn one_of_several_recordings_is_opened_by_its_name() {
     };
     assert_eq!(starts(None), [20, 21]);
     assert_eq!(starts(Some("step_12")), [10, 11]);
-    let refused = |path: &Path, recording| match open_recording(path, Some(recording), &Rules::default())
-    {
-        Err(Error::Input { message, help }) => format!("{message} | {}", help.unwrap_or_default()),
-        other => panic!("not refused: {other:?}"),
-    };
+    let refused = |path: &Path, name| refusal_of(open_recording(path, Some(name), &Rules::default()));
     assert!(
         refused(directory.path(), "step_13").contains("newest first: 'step_24' (2 ranks), 'step_12'")
     );
@@ -218,11 +250,8 @@ fn traces_below_a_directory_are_found_where_none_lies_in_it() {
     let trace = open(directory.path()).expect("opens");
     let ranks: Vec<_> = trace.spans.iter().map(|span| (span.start_ns / 1000, span.rank)).collect();
     assert_eq!(ranks, [(1, 0), (2, 1), (3, 10)]);
-    let report = trace.meta.import.expect("a report");
-    assert_eq!(report.ranks_from.as_deref(), Some("ranks from file names"));
-    assert!(
-        report.warnings.iter().any(|said| said.contains("3 of 11 ranks here; no trace of ranks 2-9"))
-    );
+    assert_eq!(import_report(&trace).ranks_from.as_deref(), Some("ranks from file names"));
+    assert!(warned(&trace, "3 of 11 ranks here; no trace of ranks 2-9"));
     profile(&directory.path().join("trace.json"), 7);
     assert_eq!(open(directory.path()).expect("opens").meta.ranks, 1, "nothing below is looked at");
 }
@@ -237,13 +266,11 @@ fn a_trace_that_is_there_twice_is_read_once() {
     std::os::unix::fs::symlink(path("rank_1.json"), path("latest.json")).expect("linked");
     std::fs::copy(path("rank_0.json"), path("copy of it.json")).expect("copied");
     let plain = std::fs::read(path("rank_1.json")).expect("read");
-    std::fs::write(path("rank_1.json.zst"), zstd::encode_all(plain.as_slice(), 1).expect("packed"))
-        .expect("written");
+    std::fs::write(path("rank_1.json.zst"), zstd(&plain)).expect("written");
     let trace = open(directory.path()).expect("opens");
     assert_eq!((trace.meta.ranks, trace.spans.len()), (2, 2), "ranks may do the same");
-    let warnings = trace.meta.import.expect("a report").warnings;
     for words in ["a link to a file", "the same trace as"] {
-        assert!(warnings.iter().any(|said| said.contains(words)), "{words}: {warnings:?}");
+        assert!(warned(&trace, words), "{words}: {:?}", import_report(&trace));
     }
 }
 
@@ -317,12 +344,8 @@ fn a_folder_of_unrelated_traces_is_refused_with_their_names() {
         ("rank0.json", profile(LLAMA, "")),
         ("rank1.json", profile(["conv", "pool", "bias", "norm"], "")),
     ];
-    let report = open(folder(&named).path()).expect("named as ranks").meta.import.expect("a report");
-    assert!(
-        report.warnings.iter().any(|said| said.contains("share only 25 %")),
-        "{:?}",
-        report.warnings
-    );
+    let trace = open(folder(&named).path()).expect("named as ranks");
+    assert!(warned(&trace, "share only 25 %"), "{:?}", import_report(&trace));
     let info = r#""distributedInfo": {"rank": 0, "world_size": 8},"#;
     let runs = folder(&[
         ("eager.json", profile(LLAMA, info)),

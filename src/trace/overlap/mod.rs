@@ -14,10 +14,10 @@ pub mod intervals;
 mod report;
 mod runs;
 
-pub use report::{BreakdownRow, ExposureCounter, Tally, TallyCell};
-pub use report::{LaneNanoseconds, Lanes, LanesBuilder};
 pub use report::{
-    OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap, summarise, us,
+    BreakdownRow, ExposureCounter, LaneNanoseconds, Lanes, LanesBuilder, OverlapReport, RankOverlap,
+    Tally, TallyCell, decode_overlap, exposed_intervals, overlap, summarise, us,
 };
-pub use runs::{Class, Selection, SpanRun, SpanRuns, StepKey, StepWindow, origin_ns, starts};
-pub use runs::{Launches, Replays};
+pub use runs::{
+    Class, Launches, Replays, Selection, SpanRun, SpanRuns, StepKey, StepWindow, origin_ns, starts,
+};

@@ -213,10 +213,8 @@ pub struct Lanes {
 
 #[derive(Debug, Default)]
 pub struct LanesBuilder {
-    comm: UnionBuilder,
-    compute: UnionBuilder,
-    memory: UnionBuilder,
-    other: UnionBuilder,
+    /// By [`Class`].
+    classes: [UnionBuilder; 4],
     peer_wait: UnionBuilder,
     extent: Option<TimeInterval>,
 }
@@ -224,17 +222,10 @@ pub struct LanesBuilder {
 impl LanesBuilder {
     #[inline]
     pub fn add(&mut self, span: &Span, interval: TimeInterval, class: Class) {
-        match class {
-            Class::Memory => self.memory.add(interval),
-            Class::Other => self.other.add(interval),
-            Class::Compute => self.compute.add(interval),
-            Class::Comm => {
-                self.comm.add(interval);
-                // -1: arrivals were not recorded.
-                if span.last_arrival_ns >= 0 {
-                    self.peer_wait.add((interval.0, interval.1.min(span.last_arrival_ns)));
-                }
-            }
+        self.classes[class as usize].add(interval);
+        // -1: arrivals were not recorded.
+        if class == Class::Comm && span.last_arrival_ns >= 0 {
+            self.peer_wait.add((interval.0, interval.1.min(span.last_arrival_ns)));
         }
         self.reach(interval);
     }
@@ -245,10 +236,9 @@ impl LanesBuilder {
     }
 
     fn append(&mut self, other: Self) {
-        self.comm.append(other.comm);
-        self.compute.append(other.compute);
-        self.memory.append(other.memory);
-        self.other.append(other.other);
+        for (own, other) in self.classes.iter_mut().zip(other.classes) {
+            own.append(other);
+        }
         self.peer_wait.append(other.peer_wait);
         if let Some(extent) = other.extent {
             self.reach(extent);
@@ -256,11 +246,12 @@ impl LanesBuilder {
     }
 
     pub fn finish(self) -> Lanes {
+        let [compute, comm, memory, other] = self.classes.map(UnionBuilder::finish);
         Lanes {
-            comm: self.comm.finish(),
-            compute: Coverage::new(self.compute.finish()),
-            memory: self.memory.finish(),
-            other: self.other.finish(),
+            comm,
+            compute: Coverage::new(compute),
+            memory,
+            other,
             peer_wait: self.peer_wait.finish(),
             extents: self.extent.into_iter().collect(),
         }

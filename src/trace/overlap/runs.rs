@@ -172,7 +172,7 @@ pub struct StepWindow {
     pub until_next: bool,
 }
 
-/// Classification of an operation for overlap.
+/// Classification of an operation for overlap; numbers the unions of a [`LanesBuilder`](super::LanesBuilder).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     Compute,

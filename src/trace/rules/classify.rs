@@ -1,8 +1,6 @@
 //! Classification of a trace by rules, and its report: operations per rule, and uncertain ones.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-
+use indexmap::IndexMap;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -193,22 +191,16 @@ fn doubt(operation: &OperationInfo, by: &ClassificationBasis) -> Option<(RuleCla
 
 /// Merges operations with equal names, such as collective kernels with different arguments.
 fn by_name(operations: Vec<Matched>) -> Vec<Matched> {
-    let mut places: HashMap<String, usize> = HashMap::new();
-    let mut merged: Vec<Matched> = Vec::new();
+    let mut merged: IndexMap<String, Matched> = IndexMap::new();
     for operation in operations {
-        match places.entry(operation.name.clone()) {
-            Entry::Occupied(place) => {
-                let there = &mut merged[*place.get()];
-                there.count += operation.count;
-                there.total_ns = there.total_ns.saturating_add(operation.total_ns);
-            }
-            Entry::Vacant(place) => {
-                place.insert(merged.len());
-                merged.push(operation);
-            }
-        }
+        let Matched { count, total_ns, .. } = operation;
+        let entry = merged.entry(operation.name.clone()).and_modify(|there| {
+            there.count += count;
+            there.total_ns = there.total_ns.saturating_add(total_ns);
+        });
+        entry.or_insert(operation);
     }
-    merged
+    merged.into_values().collect()
 }
 
 fn longest_first(a: &Matched, b: &Matched) -> std::cmp::Ordering {

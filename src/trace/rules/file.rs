@@ -208,12 +208,10 @@ impl Rules {
             let names = BUILT_IN.map(|(name, _)| name);
             let Some((name, base_text)) = BUILT_IN.iter().find(|(name, _)| name == base.get_ref())
             else {
-                let Error::Input { message, help } =
-                    Error::unknown("rules to extend", base.get_ref(), names)
-                else {
-                    return Err(wrong(base.span(), "unknown rules to extend".into(), "\"default\""));
-                };
-                return Err(Error::at(file, text, base.span(), message, help));
+                return Err(match Error::unknown("rules to extend", base.get_ref(), names) {
+                    Error::Input { message, help } => Error::at(file, text, base.span(), message, help),
+                    other => other,
+                });
             };
             // A user's rule may have the name of a built-in one; it comes first, so it decides.
             rules.extend(Self::parse(name, base_text)?.rules);
@@ -369,13 +367,6 @@ mod tests {
             prop_assert_eq!(matches(&pattern, &name, false), slowly(pattern.as_bytes(), name.as_bytes()));
         }
     }
-}
-
-#[cfg(test)]
-mod tests_of_function {
-    use proptest::prelude::*;
-
-    use super::*;
 
     #[test]
     fn a_function_is_found_in_the_names_that_profilers_write() {

@@ -11,5 +11,4 @@ mod tests;
 
 pub use classify::{Matched, RuleMatches, RuleReport, UnsureOperation, sort};
 pub use exchange::is_attention;
-pub use file::function;
-pub use file::{BUILT_IN, Rule, RuleClass, Rules};
+pub use file::{BUILT_IN, Rule, RuleClass, Rules, function};

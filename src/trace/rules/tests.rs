@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{OperationInfo, Span, Trace, TraceMeta};
 use base::error::Error;
-use plan::{Lane, Phase};
+use plan::Lane;
 use table::Provenance;
 
 fn operation(name: &str, kind: &str) -> OperationInfo {
@@ -15,17 +15,10 @@ fn operation(name: &str, kind: &str) -> OperationInfo {
 /// A trace with one execution of `ns` nanoseconds of each operation.
 fn trace(operations: &[(&str, &str)], ns: i64) -> Trace {
     let span = |(index, _): (usize, &(&str, &str))| Span {
-        sample: 0,
-        phase: Phase::Decode,
-        step: 0,
-        rank: 0,
-        lane: Lane::Compute,
-        stream: 0,
         operation: index as u32,
         ready_ns: index as i64 * ns,
         start_ns: index as i64 * ns,
         end_ns: (index as i64 + 1) * ns,
-        last_arrival_ns: -1,
         ..Span::EMPTY
     };
     Trace {

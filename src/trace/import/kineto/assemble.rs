@@ -17,6 +17,7 @@ use super::names::{Names, OperationPairs, products};
 use super::open::Metadata;
 use super::parts::{FileRanks, FileStreams, place};
 use super::table::{Category, EventTable, PART};
+use crate::import::enclosing::sort_ranges;
 use crate::import::misplaced::LEAST_DOUBTED;
 use crate::import::rank::{Decision, RankClaim};
 use crate::import::samples::align_samples;
@@ -289,7 +290,8 @@ impl Merged {
         });
         self.host.par_sort_by_key(nesting_order);
         set_depths(&mut self.host);
-        let (sorted, places) = (nest(&mut self.ranges), &self.places);
+        let (sorted, places) = (sort_ranges(&mut self.ranges, nesting_order), &self.places);
+        set_depths(&mut self.ranges);
         self.spans.par_iter_mut().for_each(|span| {
             if let Some(place) = places.get(span.launched.range as usize) {
                 span.launched.range =
@@ -385,19 +387,6 @@ fn clock(files: &[ReadFile], shifts: &[i64]) -> String {
 /// Sort key of ranges that puts enclosing ranges before nested ones.
 fn nesting_order(range: &Range) -> (u32, u16, i64, Reverse<i64>, u32) {
     (range.rank, range.thread, range.start_ns, Reverse(range.end_ns), range.name)
-}
-
-/// Sorts ranges and computes their nesting depth. Returns the new index of each range.
-fn nest(ranges: &mut [Range]) -> Vec<u32> {
-    let mut numbered: Vec<(u32, Range)> = (0..).zip(ranges.iter().copied()).collect();
-    numbered.par_sort_by_key(|(_, range)| nesting_order(range));
-    let mut sorted = vec![0; ranges.len()];
-    for ((range, (before, moved)), at) in ranges.iter_mut().zip(numbered).zip(0..) {
-        *range = moved;
-        sorted[before as usize] = at;
-    }
-    set_depths(ranges);
-    sorted
 }
 
 /// Computes the nesting depth of sorted ranges.

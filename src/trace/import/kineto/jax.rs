@@ -298,11 +298,16 @@ fn by_name(name: &[u8]) -> GpuCategory {
 mod tests {
     use super::super::{KinetoOptions, import_bytes};
     use crate::Trace;
+    use crate::import::tests::warned;
 
     const STREAM: &str = "Stream #20(Compute)";
 
     /// A trace of JAX with these processes, threads and events.
-    fn trace(processes: &[(i64, &str)], threads: &[(i64, i64, &str)], events: &[&str]) -> String {
+    fn trace(
+        processes: &[(i64, &str)],
+        threads: &[(i64, i64, &str)],
+        events: &[impl AsRef<str>],
+    ) -> String {
         let process = |(pid, name): &(i64, &str)| {
             format!(
                 r#"{{"ph":"M","name":"process_name","pid":{pid},"tid":0,"args":{{"name":"{name}"}}}}"#
@@ -315,7 +320,7 @@ mod tests {
         };
         let mut all: Vec<String> = processes.iter().map(process).collect();
         all.extend(threads.iter().map(thread));
-        all.extend(events.iter().map(|event| format!("{{{event}}}")));
+        all.extend(events.iter().map(|event| format!("{{{}}}", event.as_ref())));
         format!(r#"{{"displayTimeUnit":"ns","traceEvents":[{},{{}}]}}"#, all.join(","))
     }
 
@@ -374,7 +379,6 @@ mod tests {
             event(701, 9, "cuLaunchKernel", "8", "1", r#""correlation_id":"7""#),
             event(701, 9, "$python frame", "1", "90", ""),
         ];
-        let all: Vec<&str> = all.iter().map(String::as_str).collect();
         // the names may come before or after the events
         let ordered = trace(&processes, &threads, &all);
         let (names, events) = ordered.split_at(ordered.find(r#"{"ph":"X""#).unwrap());
@@ -426,7 +430,6 @@ mod tests {
             event(1, 1, "4", "20", "8", ""),
             event(2, 1, "3", "20", "8", ""),
         ];
-        let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let trace = read(&trace(&processes, &threads, &all));
         let steps: Vec<(u32, i64, u32)> =
             trace.spans.iter().map(|span| (span.rank, span.start_ns / 1000, span.step)).collect();
@@ -444,7 +447,6 @@ mod tests {
         let threads: Vec<(i64, i64, &str)> = (1..5).map(|pid| (pid, 20, STREAM)).collect();
         let all: Vec<String> =
             (1..5).map(|pid| event(pid, 20, &format!("k{pid}"), "1", "1", "")).collect();
-        let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let trace = read(&trace(&processes, &threads, &all));
         let names: Vec<(u32, String)> = spans(&trace).into_iter().map(|span| (span.0, span.2)).collect();
         let expected: Vec<(u32, String)> = (1..5).map(|pid| (pid - 1, format!("k{pid}"))).collect();
@@ -475,7 +477,6 @@ mod tests {
             kernel(8, "a1", 2),
             kernel(7, "b0", 1),
         ];
-        let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let trace = read(&trace(&processes, &threads, &all));
         let ready: Vec<(u32, &str, i64)> = trace
             .spans
@@ -499,7 +500,6 @@ mod tests {
             call(6, "cuStreamSynchronize", "20", "5000"),
             call(7, "cuMemcpyDtoHAsync_v2", "30", "6000"),
         ];
-        let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let processes = [(1, "/device:GPU:0"), (9, "/host:CPU")];
         let trace = read(&trace(&processes, &[(1, 20, STREAM)], &all));
         let ranges: Vec<_> = (trace.ranges.iter())
@@ -515,11 +515,9 @@ mod tests {
     #[test]
     fn work_of_a_nameless_thread_of_a_device_is_named() {
         let all = [event(1, 20, "gemm", "1", "2", ""), event(1, 21, "ncclDevKernel", "1", "2", "")];
-        let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let trace = read(&trace(&[(1, "/device:GPU:0")], &[(1, 20, STREAM)], &all));
-        let report = trace.meta.import.unwrap();
         let said = "1 ignored (event): on a device's thread without a name (JAX)";
-        assert!(report.warnings.iter().any(|warning| warning.contains(said)), "{report:?}");
+        assert!(warned(&trace, said), "{:?}", trace.meta.import);
     }
 
     #[test]

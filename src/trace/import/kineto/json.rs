@@ -474,13 +474,6 @@ mod tests {
             prop_assert_eq!(scalar_end(bytes, from), from + plain);
         }
     }
-}
-
-#[cfg(test)]
-mod tests_of_number {
-    use proptest::prelude::*;
-
-    use super::*;
 
     #[test]
     fn times_are_exact_and_cut_below_a_nanosecond() {

@@ -15,12 +15,11 @@ use super::names::{Calls, KINDS};
 use super::parts::CorrelationGroups;
 use super::table::{CommsOperator, EventTable, LaunchCall, PART};
 use crate::import::enclosing::{Enclosing, ThreadRange};
-use crate::import::left_out::described;
-use crate::import::left_out::{Extremes, TimeRanges};
+use crate::import::left_out::{Extremes, TimeRanges, described};
 use crate::import::misplaced::{
     GpuWork, NO_LAUNCH, correlation, forget_reused, is_early, launch_before, misplaced, stream_name,
 };
-use crate::import::steps::{FileSteps, StepCandidate, StepName, step_name};
+use crate::import::steps::{FileSteps, StepName, step_name};
 use crate::overlap::StepKey;
 use crate::{LaunchSite, NO_STEP, Range, Span};
 
@@ -92,13 +91,8 @@ impl<'g> StepFinder<'g> {
         launches: &[LaunchCall],
     ) -> Self {
         let names = names_of_steps(table);
-        let candidate = |range: &Range, process: u32| StepCandidate {
-            process: process.into(),
-            thread: range.thread.into(),
-            start_ns: range.start_ns,
-            end_ns: range.end_ns,
-            name: range.name,
-        };
+        let candidate =
+            |range: &Range, process: u32| (i64::from(process), ThreadRange::new(range, range.name));
         let on_host = |range: &Range| candidate(range, processes[range.thread as usize]);
         // device annotations apply to their own stream only
         let on_stream = |range: &Range| candidate(range, range.thread.into());

@@ -371,6 +371,7 @@ mod tests {
 
     use super::super::open::import_as;
     use crate::Trace;
+    use crate::import::tests::{import_report, warned};
     use base::error::Result;
 
     fn kernel(agent: u64, stream: u64, id: u64, correlation: i64, start: i64, end: i64) -> Value {
@@ -430,16 +431,12 @@ mod tests {
         assert_eq!(times, [(50, 50, 61), (95, 100, 203), (150, 150, 350), (400, 400, 401)]);
         assert_eq!(trace.meta.ranks, 1);
         assert_eq!(trace.meta.recorder, "rocprofv3");
-        let report = trace.meta.import.unwrap();
+        let report = import_report(&trace);
         assert_eq!(
             (report.format.as_str(), report.used["kernel"], report.used["memcpy"]),
             ("rocprofv3 JSON", 3, 1)
         );
-        assert!(
-            report.warnings.iter().any(|text| text.contains("1 kernels have no name")),
-            "{:?}",
-            report.warnings
-        );
+        assert!(warned(&trace, "1 kernels have no name"), "{report:?}");
     }
 
     #[test]
@@ -463,10 +460,9 @@ mod tests {
         };
         let stray = of(on_agent(2, 8, 1).collect());
         assert_eq!((stray.meta.ranks, stray.spans.len()), (1, 40));
-        let report = stray.meta.import.unwrap();
         let said =
             "1 ignored (kernel): on another GPU of its process, with hardly any work and no collective";
-        assert!(report.warnings.iter().any(|text| text.contains(said)), "{:?}", report.warnings);
+        assert!(warned(&stray, said), "{:?}", import_report(&stray));
         // a GPU that communicates, or has a twentieth of the kernels, is a rank
         assert_eq!(of(on_agent(2, 9, 1).collect()).meta.ranks, 2);
         assert_eq!(of(on_agent(2, 8, 2).collect()).meta.ranks, 2);

@@ -11,8 +11,7 @@ use super::jax::{self, Uncategorised};
 use super::json::{Cursor, JsonError, last_integer, unescape};
 use super::names::{self, CollectiveArguments, Interner};
 use super::split::LostEvents;
-use crate::import::left_out::Extremes;
-use crate::import::left_out::{EventDescription, LeftOutEvents};
+use crate::import::left_out::{EventDescription, Extremes, LeftOutEvents};
 use crate::import::rank::MOST_RANK;
 use crate::{CopiedBytes, Range, Span, is_host_call};
 
@@ -343,10 +342,7 @@ impl EventTable {
                 self.span(event, &event.arguments(bytes)?, gpu, (start_ns, end_ns), bytes)?;
             }
             EventClass::Launch => self.launch(event, &event.arguments(bytes)?, (start_ns, end_ns)),
-            EventClass::Operator
-            | EventClass::HostRange
-            | EventClass::DeviceRange
-            | EventClass::Other => {
+            _ => {
                 self.extremes.add((start_ns, end_ns));
                 if class == EventClass::Operator {
                     self.comms_operator(event, (start_ns, end_ns), bytes)?;

@@ -8,8 +8,11 @@ mod sites;
 mod times;
 mod truth;
 
+use std::fmt::Display;
+
 use super::{KinetoOptions, import_bytes};
 use crate::Trace;
+use crate::import::tests::{assert_accounted, import_report, warned};
 use crate::testing::kineto::{Generated, Shape, Style, TrueSpan, generate};
 use base::error::Error;
 
@@ -29,9 +32,37 @@ fn message(bytes: &[u8]) -> String {
     }
 }
 
-/// An array with one event, its keys given.
-fn events(list: &[&str]) -> String {
-    format!("[{}]", list.iter().map(|keys| format!("{{{keys}}}")).collect::<Vec<_>>().join(",\n"))
+/// An array of events, the keys of each given.
+fn events(list: &[impl AsRef<str>]) -> String {
+    let events: Vec<String> = list.iter().map(|keys| format!("{{{}}}", keys.as_ref())).collect();
+    format!("[{}]", events.join(",\n"))
+}
+
+/// Keys of a complete event, with the body of its arguments.
+fn complete(
+    [category, name]: [&str; 2],
+    (pid, tid): (impl Display, impl Display),
+    (ts, dur): (impl Display, impl Display),
+    args: &str,
+) -> String {
+    format!(
+        r#""ph": "X", "cat": "{category}", "name": "{name}", "pid": {pid}, "tid": {tid}, "ts": {ts}, "dur": {dur}, "args": {{{args}}}"#
+    )
+}
+
+/// An event of process 1 of the host.
+fn host(category: &str, name: &str, tid: u32, time: (u32, u32)) -> String {
+    complete([category, name], (1, tid), time, "")
+}
+
+/// A launch of process 1.
+fn call(name: &str, tid: u32, time: (u32, u32), correlation: u32) -> String {
+    complete(["cuda_runtime", name], (1, tid), time, &format!(r#""correlation": {correlation}"#))
+}
+
+/// An event of stream 7, with arguments after its own.
+fn on_stream(category: &str, name: &str, time: (impl Display, impl Display), more: &str) -> String {
+    complete([category, name], (0, 7), time, &format!(r#""device": 0, "stream": 7{more}"#))
 }
 
 /// A kernel with these keys besides its name and category.
@@ -74,16 +105,4 @@ fn truth(generated: &Generated) -> Vec<TrueSpan> {
     let mut spans: Vec<TrueSpan> = generated.spans.iter().map(|(_, span)| span.clone()).collect();
     spans.sort();
     spans
-}
-
-fn import_report(trace: &Trace) -> &crate::ImportReport {
-    trace.meta.import.as_ref().unwrap()
-}
-
-/// Every event is either used or ignored.
-fn assert_accounted(trace: &Trace) {
-    let report = import_report(trace);
-    let used: u64 = report.used.values().sum();
-    let ignored: u64 = report.ignored.values().sum();
-    assert_eq!(used + ignored, report.events, "{report:?}");
 }

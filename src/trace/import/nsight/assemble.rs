@@ -11,13 +11,12 @@ use super::Notes;
 use super::gpu::{GpuActivity, GpuEvent, GpuStream};
 use super::host::{HostLaunch, HostLaunches, HostRange, HostRanges, ProcessId, process};
 use crate::import::enclosing::{Enclosing, ThreadRange};
-use crate::import::left_out::described;
-use crate::import::left_out::{Extremes, TimeRanges};
+use crate::import::left_out::{Extremes, TimeRanges, described};
 use crate::import::misplaced::{
     GpuWork, NO_LAUNCH, correlation, forget_reused, is_early, misplaced, stream_name,
 };
 use crate::import::samples::align_samples;
-use crate::import::steps::{FileSteps, StepCandidate, step_name};
+use crate::import::steps::{FileSteps, step_name};
 use crate::overlap::StepKey;
 use crate::rules::sort;
 use crate::{
@@ -150,19 +149,16 @@ fn close(ranges: &mut HostRanges, last: i64, notes: &mut Notes) {
     }
 }
 
+fn thread_range(range: &HostRange, value: u32) -> ThreadRange {
+    let (start_ns, end_ns) = (range.start, range.end.unwrap_or(range.start));
+    ThreadRange { thread: range.thread, start_ns, end_ns, value }
+}
+
 /// Steps of the file, from the kind of range names that looks most like steps.
 fn steps(ranges: &HostRanges, notes: &mut Notes) -> FileSteps {
     let names: Vec<_> = ranges.names.iter().map(|name| step_name(name)).collect();
-    let candidate = |range: &HostRange| {
-        Some(StepCandidate {
-            process: process(range.thread),
-            thread: range.thread,
-            start_ns: range.start,
-            end_ns: range.end?,
-            name: range.name,
-        })
-    };
-    let steps = FileSteps::new(ranges.list.iter().filter_map(candidate), &names);
+    let candidate = |range: &HostRange| (process(range.thread), thread_range(range, range.name));
+    let steps = FileSteps::new(ranges.list.iter().map(candidate), &names);
     if let Some((kinds, count)) = &steps.kinds {
         let others: Vec<String> = steps.others.iter().map(|kind| format!("'{kind} N'")).collect();
         let also =
@@ -351,15 +347,12 @@ struct SiteFinder {
 
 impl SiteFinder {
     fn from_ranges(ranges: &HostRanges) -> Self {
-        let extent = |(range, value): (&HostRange, u32)| {
-            let (start_ns, end_ns) = (range.start, range.end.unwrap_or(range.start));
-            ThreadRange { thread: range.thread, start_ns, end_ns, value }
-        };
+        let numbered = ranges.list.iter().zip(0..).map(|(range, at)| thread_range(range, at));
         let is_step: Vec<bool> = ranges.names.iter().map(|name| step_name(name).is_some()).collect();
         let operators = ranges.list.iter().filter(|range| !is_step[range.name as usize]);
-        let operators = operators.map(|range| extent((range, range.name)));
+        let operators = operators.map(|range| thread_range(range, range.name));
         Self {
-            ranges: Enclosing::new(ranges.list.iter().zip(0..).map(extent).collect()),
+            ranges: Enclosing::new(numbered.collect()),
             operators: Enclosing::new(operators.collect()),
             by_call: HashMap::new(),
             near: [0; 2],

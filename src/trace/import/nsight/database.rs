@@ -249,16 +249,16 @@ impl Database {
         columns.iter().map(String::as_str).find(|name| name.eq_ignore_ascii_case(column))
     }
 
-    /// Calls `each` with every row of a table, in file order. A missing column yields `None` in every
-    /// row. Rows before an error remain valid.
+    /// Calls `each` with every row of a table, in file order; a missing table has none. A missing column
+    /// yields `None` in every row. Rows before an error remain valid.
     pub fn rows(&self, table: &str, columns: &[&str], mut each: impl FnMut(&DatabaseRow)) -> RowCount {
         let mut read = RowCount::default();
+        let Some(Table { name, .. }) = self.tables.get(table) else { return read };
         let wanted: Vec<String> = columns
             .iter()
             .map(|column| self.column(table, column).map_or("NULL".into(), quoted))
             .collect();
-        let own = self.tables.get(table).map_or(table, |table| table.name.as_str());
-        let sql = format!("SELECT {} FROM {}", wanted.join(", "), quoted(own));
+        let sql = format!("SELECT {} FROM {}", wanted.join(", "), quoted(name));
         let mut reading = || -> rusqlite::Result<()> {
             let mut statement = self.connection.prepare(&sql)?;
             let mut rows = statement.query([])?;

@@ -76,7 +76,6 @@ struct Tables {
     places: IndexSet<GpuStream, RandomState>,
     last_place: Option<(GpuStream, u32)>,
     operations: IndexSet<(String, &'static str)>,
-    copied: HashMap<u32, CopiedBytes>,
     /// Operations by the ids in a row, so that each name is built only once.
     by_key: HashMap<(&'static str, [i64; 3]), u32>,
 }
@@ -115,7 +114,6 @@ impl GpuActivity {
         gpu.graphs(db, notes);
         gpu.places = tables.places.into_iter().collect();
         gpu.operations = tables.operations.into_iter().collect();
-        gpu.copied = tables.copied;
         Ok(gpu)
     }
 
@@ -253,7 +251,8 @@ impl GpuActivity {
                 let key = details.map(|detail| detail.unwrap_or(-1));
                 event.operation = tables.operation(kind, key, name);
                 event.is_node = row.integer(10).is_some_and(|node| node != 0);
-                tables.copied(event.operation, row.integer(11));
+                let bytes = row.integer(11).and_then(|bytes| u64::try_from(bytes).ok());
+                self.copied.entry(event.operation).or_default().add(bytes);
                 self.events.push(event);
             });
             notes.use_(kind, (self.events.len() - before) as u64);
@@ -262,7 +261,7 @@ impl GpuActivity {
     }
 
     fn graphs(&mut self, db: &Database, notes: &mut Notes) {
-        if !db.has(GRAPHS) || !db.missing(GRAPHS, &NEEDED).is_empty() {
+        if !db.missing(GRAPHS, &NEEDED).is_empty() {
             return;
         }
         let columns: Vec<&str> = COMMON.into_iter().chain(["graphId"]).collect();
@@ -338,10 +337,6 @@ impl Tables {
         self.by_key.insert((kind, key), number);
         number
     }
-
-    fn copied(&mut self, operation: u32, bytes: Option<i64>) {
-        self.copied.entry(operation).or_default().add(bytes.and_then(|bytes| u64::try_from(bytes).ok()));
-    }
 }
 
 /// Name of a copy: `Memcpy HtoD (Pinned -> Device)`.
@@ -370,15 +365,8 @@ fn copy_name(kind: Option<i64>, source: Option<i64>, destination: Option<i64>) -
     }
 }
 
-fn memory_kind(memory: Option<i64>) -> Option<&'static str> {
-    Some(match memory? {
-        0 => "Pageable",
-        1 => "Pinned",
-        2 => "Device",
-        3 => "Array",
-        4 => "Managed",
-        5 => "Device Static",
-        6 => "Managed Static",
-        _ => return None,
-    })
+fn memory_kind(number: Option<i64>) -> Option<&'static str> {
+    const KINDS: [&str; 7] =
+        ["Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static"];
+    KINDS.get(usize::try_from(number?).ok()?).copied()
 }

@@ -138,7 +138,8 @@ impl HostLaunches {
     }
 }
 
-pub(super) const NVTX: &str = "NVTX_EVENTS";
+const NVTX: &str = "NVTX_EVENTS";
+const RANGE_COLUMNS: [&str; 6] = ["start", "end", "eventType", "text", "textId", "globalTid"];
 
 /// A range; `end` is `None` if it was never ended.
 #[derive(Clone, Copy, Debug)]
@@ -190,18 +191,14 @@ impl HostRanges {
             by_text.insert(short.to_owned(), number);
             number
         };
-        let columns = ["start", "end", "eventType", "text", "textId", "globalTid"];
-        let read = db.rows(NVTX, &columns, |row| {
+        let read = db.rows(NVTX, &RANGE_COLUMNS, |row| {
             if row.integer(2).is_some_and(|kind| !is_range(kind)) {
                 let reason =
                     if row.integer(2) == Some(34) { "NVTX mark" } else { "NVTX event that is no range" };
                 notes.ignore(reason, 1);
                 return;
             }
-            let spelt = || {
-                let text = row.text(3).map(str::to_owned);
-                text.or_else(|| row.integer(4).and_then(|id| db.string(id))).unwrap_or_default()
-            };
+            let spelt = || range_text(row, db).unwrap_or_default();
             let Some((start, end)) = range_times(row, notes, spelt) else { return };
             let Some(thread) = row.integer(5) else {
                 notes.ignore("range of no thread", 1);
@@ -228,6 +225,12 @@ impl HostRanges {
         }
         ranges
     }
+}
+
+/// Name of a range, in its row or registered; `None` without one.
+fn range_text(row: &DatabaseRow, db: &Database) -> Option<String> {
+    let text = row.text(3).map(str::to_owned);
+    text.or_else(|| row.integer(4).and_then(|id| db.string(id)))
 }
 
 /// Start and end of a range, which may be open. Counts and names invalid ones.
@@ -258,26 +261,21 @@ pub(super) fn without_numbers(text: &str) -> &str {
     at.map_or(text, |at| &text[..at])
 }
 
-type KernelMatch = (KernelLaunch, Option<i64>);
-
 /// Reads the launch details of a kernel; `None` if the export does not contain it. Returns an error if
 /// the file is not a readable database.
 pub(super) fn kernel(path: &Path, wanted: &KernelQuery) -> Result<Option<KernelLaunch>> {
     let db = Database::open(&DatabaseFile::from_input(&InputFile::from_path(path))?)?;
     let Some((mut kernel, own)) = row(&db, wanted) else { return Ok(None) };
     let mut call: Option<(i64, i64, Option<i64>)> = None;
-    if db.has(CALLS) {
-        let columns = ["start", "globalTid", "correlationId", "nameId"];
-        db.rows(CALLS, &columns, |row| {
-            let (Some(start), Some(thread)) = (row.integer(0), row.integer(1)) else { return };
-            let same = row.integer(2) == kernel.correlation && kernel.correlation > Some(0);
-            // outermost of nested calls
-            let first = call.is_none_or(|(before, ..)| start < before);
-            if same && own.is_none_or(|own| own == process(thread)) && first {
-                call = Some((start, thread, row.integer(3)));
-            }
-        });
-    }
+    db.rows(CALLS, &["start", "globalTid", "correlationId", "nameId"], |row| {
+        let (Some(start), Some(thread)) = (row.integer(0), row.integer(1)) else { return };
+        let same = row.integer(2) == kernel.correlation && kernel.correlation > Some(0);
+        // outermost of nested calls
+        let first = call.is_none_or(|(before, ..)| start < before);
+        if same && own.is_none_or(|own| own == process(thread)) && first {
+            call = Some((start, thread, row.integer(3)));
+        }
+    });
     if let Some((start, thread, name)) = call {
         kernel.call = name.and_then(|id| db.string(id));
         kernel.operator = range(&db, start, thread);
@@ -285,10 +283,7 @@ pub(super) fn kernel(path: &Path, wanted: &KernelQuery) -> Result<Option<KernelL
     Ok(Some(kernel))
 }
 
-fn row(db: &Database, wanted: &KernelQuery) -> Option<KernelMatch> {
-    if !db.has(KERNELS) {
-        return None;
-    }
+fn row(db: &Database, wanted: &KernelQuery) -> Option<(KernelLaunch, Option<ProcessId>)> {
     let columns = [
         "start",
         "end",
@@ -302,7 +297,7 @@ fn row(db: &Database, wanted: &KernelQuery) -> Option<KernelMatch> {
         "blockY",
         "blockZ",
     ];
-    let mut found: Option<KernelMatch> = None;
+    let mut found = None;
     db.rows(KERNELS, &columns, |row| {
         let time = row.integer(0).zip(row.integer(1));
         if time == Some(wanted.time) && row.integer(2) == Some(wanted.stream) {
@@ -322,18 +317,13 @@ fn row(db: &Database, wanted: &KernelQuery) -> Option<KernelMatch> {
 }
 
 fn range(db: &Database, time: i64, thread: i64) -> Option<String> {
-    if !db.has(NVTX) {
-        return None;
-    }
-    let columns = ["start", "end", "eventType", "text", "textId", "globalTid"];
     let mut inner: Option<(i64, String)> = None;
-    db.rows(NVTX, &columns, |row| {
+    db.rows(NVTX, &RANGE_COLUMNS, |row| {
         let Some(start) = row.integer(0) else { return };
         let covers = start <= time && row.integer(1).is_none_or(|end| time < end);
         let of_thread = row.integer(5) == Some(thread) && row.integer(2).is_none_or(is_range);
         if covers && of_thread && inner.as_ref().is_none_or(|(before, _)| start >= *before) {
-            let text = row.text(3).map(str::to_owned);
-            let text = text.or_else(|| row.integer(4).and_then(|id| db.string(id)));
+            let text = range_text(row, db);
             inner = text.map(|text| (start, without_numbers(&text).to_owned())).or(inner.take());
         }
     });

@@ -5,11 +5,12 @@
 //! numbers. `database` reads tables of any version, `gpu` and `host` parse their contents, `assemble` builds
 //! the trace. This file opens the files, with their notes and the environment of the recording, and joins several.
 
-mod assemble;
+pub(super) mod assemble;
 mod database;
-mod gpu;
-mod host;
+pub(super) mod gpu;
+pub(super) mod host;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -24,9 +25,9 @@ use crate::import::input::InputFile;
 use crate::import::left_out::{LeftOutEvents, described};
 use crate::import::rank::{Decision, Name, RankClaim};
 use crate::import::samples::align_samples;
-use crate::import::{formats, rank};
+use crate::import::{enclosing, formats, rank};
 use crate::rules::sort;
-use crate::{Doubt, Doubted, ImportReport, LaunchSite, OperationInfo, Range, Trace, TraceStream};
+use crate::{Doubt, Doubted, ImportReport, LaunchSite, OperationInfo, Trace, TraceStream};
 use base::error::{Error, Result};
 use plan::Cost;
 use table::Environment;
@@ -47,14 +48,6 @@ pub(super) static SQLITE: Importer = Importer {
         },
     )
 };
-
-/// Parts of a recording in the tables' terms, for other importers of CUPTI's records.
-pub(super) mod parts {
-    pub(in crate::import) use super::Notes;
-    pub(in crate::import) use super::assemble::{ImportParts, assemble};
-    pub(in crate::import) use super::gpu::{GpuActivity, GpuEvent, GpuStream};
-    pub(in crate::import) use super::host::{HostLaunch, HostLaunches, HostRange, HostRanges};
-}
 
 /// Limit on times (ns): 73 years from the clock's zero. Larger ones are damage; differences of smaller
 /// ones cannot overflow.
@@ -345,9 +338,6 @@ const EXPORT: [(&str, &str); 2] =
 fn environment(db: &Database) -> Environment {
     let mut environment = Environment::new();
     for (table, names) in [("TARGET_INFO_SYSTEM_ENV", &SYSTEM[..]), ("META_DATA_EXPORT", &EXPORT[..])] {
-        if !db.has(table) {
-            continue;
-        }
         db.rows(table, &["name", "value"], |row| {
             let known = names.iter().find(|(name, _)| row.text(0) == Some(name));
             if let (Some((_, ours)), Some(value)) = (known, row.text(1))
@@ -358,18 +348,16 @@ fn environment(db: &Database) -> Environment {
             }
         });
     }
-    if db.has("TARGET_INFO_GPU") {
-        let mut gpus: Vec<(i64, Value)> = Vec::new();
-        db.rows("TARGET_INFO_GPU", &["id", "name"], |row| {
-            if let Some(name) = row.text(1) {
-                gpus.push((row.integer(0).unwrap_or(i64::MAX), name.into()));
-            }
-        });
-        gpus.sort_by_key(|(id, _)| *id);
-        if !gpus.is_empty() {
-            let gpus = gpus.into_iter().map(|(id, name)| json!({ "index": id, "name": name }));
-            environment.insert("gpus".into(), gpus.collect());
+    let mut gpus: Vec<(i64, Value)> = Vec::new();
+    db.rows("TARGET_INFO_GPU", &["id", "name"], |row| {
+        if let Some(name) = row.text(1) {
+            gpus.push((row.integer(0).unwrap_or(i64::MAX), name.into()));
         }
+    });
+    gpus.sort_by_key(|(id, _)| *id);
+    if !gpus.is_empty() {
+        let gpus = gpus.into_iter().map(|(id, name)| json!({ "index": id, "name": name }));
+        environment.insert("gpus".into(), gpus.collect());
     }
     environment
 }
@@ -377,11 +365,7 @@ fn environment(db: &Database) -> Environment {
 /// Start of the recording on the host's wall clock (ns since 1970).
 fn began(db: &Database) -> Option<i64> {
     let mut began = None;
-    if db.has("TARGET_INFO_SESSION_START_TIME") {
-        db.rows("TARGET_INFO_SESSION_START_TIME", &["utcEpochNs"], |row| {
-            began = began.or(row.integer(0))
-        });
-    }
+    db.rows("TARGET_INFO_SESSION_START_TIME", &["utcEpochNs"], |row| began = began.or(row.integer(0)));
     began
 }
 
@@ -492,15 +476,9 @@ fn renumber(trace: &mut Trace, ranks: Option<&Vec<u32>>) {
 
 /// Sorts the ranges, and updates the range index of every span.
 fn sort_ranges(trace: &mut Trace) {
-    let mut numbered: Vec<(usize, Range)> = trace.ranges.iter().copied().enumerate().collect();
-    numbered.sort_by_key(|(_, range)| {
-        (range.rank, range.thread, range.start_ns, std::cmp::Reverse(range.end_ns))
+    let places = enclosing::sort_ranges(&mut trace.ranges, |range| {
+        (range.rank, range.thread, range.start_ns, Reverse(range.end_ns))
     });
-    let mut places = vec![0; numbered.len()];
-    for ((at, (before, range)), sorted) in (0..).zip(numbered).zip(&mut trace.ranges) {
-        places[before] = at;
-        *sorted = range;
-    }
     for span in &mut trace.spans {
         let range = &mut span.launched.range;
         *range = places.get(*range as usize).copied().unwrap_or(*range);

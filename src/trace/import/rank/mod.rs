@@ -11,6 +11,7 @@ mod recording;
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::error::{Error, Result};
+use base::text::runs;
 
 pub(super) use engine::Engines;
 pub(super) use name::{Name, label};
@@ -257,28 +258,19 @@ fn missing(claims: &[RankClaim], decision: &mut Decision) {
             .push(format!("{} ranks here, but the files say that the job has {world}", here.len()));
     }
     let size = (world as u32).max(last + 1);
-    let gaps = (0..size).filter(|rank| !here.contains(rank));
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for rank in gaps {
-        match runs.last_mut() {
-            Some((_, end)) if *end + 1 == rank => *end = rank,
-            _ => runs.push((rank, rank)),
-        }
-    }
-    if runs.is_empty() {
+    let gaps: Vec<u32> = (0..size).filter(|rank| !here.contains(rank)).collect();
+    if gaps.is_empty() {
         return;
     }
-    let run = |(start, end): &(u32, u32)| {
-        if start == end { start.to_string() } else { format!("{start}-{end}") }
-    };
-    let mut named: Vec<String> = runs.iter().take(8).map(run).collect();
-    if runs.len() > 8 {
+    let mut named = runs(&gaps, "", "-");
+    if named.len() > 8 {
+        named.truncate(8);
         named.push("...".into());
     }
     decision.warnings.push(format!(
         "{} of {size} ranks here; no trace of rank{} {}",
         here.len(),
-        if size as usize - here.len() == 1 { "" } else { "s" },
+        if gaps.len() == 1 { "" } else { "s" },
         named.join(", ")
     ));
 }

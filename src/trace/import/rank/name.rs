@@ -193,22 +193,14 @@ impl<'a> Token<'a> {
 /// Splits text into words, numbers and separators. An upper-case letter after a lower-case one starts a
 /// new word.
 fn tokens(text: &str) -> Vec<Token<'_>> {
-    #[derive(PartialEq)]
-    enum Kind {
-        Word,
-        Number,
-        Separator,
-    }
-    let kind = |c: char| match c {
-        '0'..='9' => Kind::Number,
-        c if c.is_alphabetic() => Kind::Word,
-        _ => Kind::Separator,
-    };
+    let is_digit = |c: char| c.is_ascii_digit();
+    // a separator is neither
+    let kind = |c: char| (is_digit(c), c.is_alphabetic());
     let mut tokens = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let first_kind = kind(first);
-        if first_kind == Kind::Separator {
+        if first_kind == (false, false) {
             tokens.push(Token::Separator(first));
             rest = &rest[first.len_utf8()..];
             continue;
@@ -222,10 +214,8 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
                 kind(*c) != first_kind || humps
             })
             .map_or(rest.len(), |(at, _)| at);
-        tokens.push(match first_kind {
-            Kind::Number => Token::Number(&rest[..end]),
-            _ => Token::Word(&rest[..end]),
-        });
+        let text = &rest[..end];
+        tokens.push(if is_digit(first) { Token::Number(text) } else { Token::Word(text) });
         rest = &rest[end..];
     }
     tokens

@@ -5,9 +5,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::Position;
-use super::RankClaim;
 use super::name::Name;
+use super::{Position, RankClaim};
 use base::error::{Error, Result};
 use base::text::{counted, natural_order};
 

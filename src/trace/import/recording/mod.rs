@@ -16,10 +16,10 @@ use self::join::{JoinedCollectives, NcclCollective, is_nccl};
 use self::part::{RecordedWorkKind, RecordingPart};
 use super::formats::{FormatSignature, Importer};
 use crate::import::input::InputFile;
-use crate::import::nsight::parts::{
-    GpuActivity, GpuEvent, GpuStream, HostLaunch, HostLaunches, HostRange, HostRanges, ImportParts,
-    Notes, assemble,
-};
+use crate::import::nsight::Notes;
+use crate::import::nsight::assemble::{ImportParts, assemble};
+use crate::import::nsight::gpu::{GpuActivity, GpuEvent, GpuStream};
+use crate::import::nsight::host::{HostLaunch, HostLaunches, HostRange, HostRanges};
 use crate::{CollectiveInfo, CopiedBytes, OperationKind, ProcessGroup, Trace, kind_of};
 use base::error::{Error, Result};
 use base::text::natural_order;
@@ -471,7 +471,7 @@ fn order(parts: &mut [RecordingPart]) -> String {
     for variable in LAUNCHERS {
         let ranks: Option<Vec<u32>> =
             parts.iter().map(|part| part.variables.get(variable)?.parse().ok()).collect();
-        if let Some(ranks) = ranks.filter(|ranks| are_distinct(ranks)) {
+        if let Some(ranks) = ranks.filter(|ranks| are_ranks(ranks)) {
             sort(parts, &ranks);
             return format!("ranks from the launcher's {variable}");
         }
@@ -486,9 +486,7 @@ fn order(parts: &mut [RecordingPart]) -> String {
         title.contains("::").then(|| title.to_owned())
     };
     let titles: Option<Vec<String>> = parts.iter().map(titled).collect();
-    if let Some(titles) = titles.filter(|titles| {
-        titles.len() > 1 && titles.iter().collect::<BTreeSet<_>>().len() == titles.len()
-    }) {
+    if let Some(titles) = titles.filter(|titles| titles.len() > 1 && are_distinct(titles)) {
         let mut places: Vec<usize> = (0..titles.len()).collect();
         places.sort_by(|a, b| natural_order(&titles[*a], &titles[*b]));
         let mut ranks = vec![0; places.len()];
@@ -501,8 +499,12 @@ fn order(parts: &mut [RecordingPart]) -> String {
     "ranks by host, device and start of the process".into()
 }
 
-fn are_distinct(ranks: &[u32]) -> bool {
-    ranks.iter().all(|rank| *rank < MOST) && ranks.iter().collect::<BTreeSet<_>>().len() == ranks.len()
+fn are_ranks(ranks: &[u32]) -> bool {
+    ranks.iter().all(|rank| *rank < MOST) && are_distinct(ranks)
+}
+
+fn are_distinct<T: Ord>(list: &[T]) -> bool {
+    list.iter().collect::<BTreeSet<_>>().len() == list.len()
 }
 
 fn sort(parts: &mut [RecordingPart], ranks: &[u32]) {
@@ -522,7 +524,7 @@ fn communicator_ranks(parts: &[RecordingPart]) -> Option<Vec<u32>> {
             part.communicators.iter().find(|found| found.id == *id).map(|f| f.rank)
         };
         let ranks: Option<Vec<u32>> = parts.iter().map(found_in).collect();
-        ranks.filter(|ranks| are_distinct(ranks))
+        ranks.filter(|ranks| are_ranks(ranks))
     })
 }
 

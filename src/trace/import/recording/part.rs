@@ -6,8 +6,7 @@ use std::io::Read;
 
 use base::error::{Error, Result};
 use base::text::without_controls;
-use inject::format;
-use inject::format::RecordingEvent;
+use inject::format::{self, RecordingEvent};
 
 /// Limit on times (ns since 1970): the year 2043. Differences of smaller ones cannot overflow.
 const MOST_TIME: u64 = 1 << 61;
@@ -151,27 +150,29 @@ impl RecordingPart {
         let mut part = Self { name: name.to_owned(), ..Self::default() };
         let mut open = Open::default();
         let mut at = format::HEADER as u64;
-        let mut events = Vec::new();
+        let mut bytes = Vec::new();
+        let read = |from: &mut dyn Read, length: usize, bytes: &mut Vec<u8>| {
+            bytes.clear();
+            let read = from.take(length as u64).read_to_end(bytes);
+            read.map_err(|error| Error::input(format!("{name}: {error}")))
+        };
         loop {
-            let mut header = [0; format::CHUNK_HEADER];
-            let got = read_up_to(from, &mut header).map_err(|e| Error::input(format!("{name}: {e}")))?;
-            if got == 0 {
+            read(from, format::CHUNK_HEADER, &mut bytes)?;
+            if bytes.is_empty() {
                 break;
             }
-            let [a, b, c, d, sum @ ..] = header;
-            let length = u32::from_le_bytes([a, b, c, d]) as usize;
-            if got < header.len() || length > format::MOST_CHUNK {
+            let header = <[u8; format::CHUNK_HEADER]>::try_from(&bytes[..]).ok();
+            let stated = header.map(|[a, b, c, d, sum @ ..]| {
+                (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes(sum))
+            });
+            let stated = stated.filter(|(length, _)| *length <= format::MOST_CHUNK);
+            let length = stated.map_or(0, |(length, _)| length);
+            read(from, length, &mut bytes)?;
+            if stated != Some((bytes.len(), format::checksum(&bytes))) {
                 part.cut = Some(format!("byte {at}: the last write is torn"));
                 break;
             }
-            events.clear();
-            let read = from.take(length as u64).read_to_end(&mut events);
-            read.map_err(|error| Error::input(format!("{name}: {error}")))?;
-            if events.len() < length || format::checksum(&events) != u32::from_le_bytes(sum) {
-                part.cut = Some(format!("byte {at}: the last write is torn"));
-                break;
-            }
-            let mut rest = &events[..];
+            let mut rest = &bytes[..];
             while !rest.is_empty() {
                 match RecordingEvent::decode(&mut rest) {
                     Ok(event) => part.add(event, &mut open),
@@ -181,7 +182,7 @@ impl RecordingPart {
                     }
                 }
             }
-            at += (header.len() + length) as u64;
+            at += (format::CHUNK_HEADER + length) as u64;
         }
         Ok(part)
     }
@@ -374,19 +375,6 @@ fn text(bytes: &[u8]) -> String {
 /// A time within the limit (ns).
 fn time(ns: u64) -> i64 {
     ns.min(MOST_TIME) as i64
-}
-
-fn read_up_to(from: &mut dyn Read, to: &mut [u8]) -> std::io::Result<usize> {
-    let mut got = 0;
-    while got < to.len() {
-        match from.read(&mut to[got..]) {
-            Ok(0) => break,
-            Ok(more) => got += more,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(got)
 }
 
 /// Name of a call of the runtime or driver; `None` for one that launches nothing.

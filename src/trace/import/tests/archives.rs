@@ -1,12 +1,11 @@
 //! Archives and compressed files: the same traces as the files themselves.
 
-use std::io::Write;
 use std::path::Path;
 
 use rusqlite::Connection;
 
 use super::super::{holds_traces, open, open_recording, unpack};
-use super::{export, refusal};
+use super::{bzip2, export, gzip, packed, refusal, xz, zstd};
 use crate::Trace;
 use crate::rules::Rules;
 
@@ -16,24 +15,6 @@ fn kineto(kernel: &str) -> Vec<u8> {
         r#"{{"traceEvents": [{{"ph": "X", "cat": "kernel", "name": "{kernel}", "pid": 0, "tid": 7, "ts": 1, "dur": 2}}]}}"#
     )
     .into_bytes()
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes).expect("packed");
-    encoder.finish().expect("packed")
-}
-
-fn xz(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
-    encoder.write_all(bytes).expect("packed");
-    encoder.finish().expect("packed")
-}
-
-fn bzip2(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::fast());
-    encoder.write_all(bytes).expect("packed");
-    encoder.finish().expect("packed")
 }
 
 fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
@@ -57,14 +38,9 @@ fn zip(members: &[(&str, &[u8], u16, u16)]) -> Vec<u8> {
         let mut sum = flate2::Crc::new();
         sum.update(bytes);
         let packed = match method {
-            8 => {
-                let mut encoder =
-                    flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
-                encoder.write_all(bytes).expect("packed");
-                encoder.finish().expect("packed")
-            }
+            8 => packed(flate2::read::DeflateEncoder::new(*bytes, flate2::Compression::fast())),
             12 => bzip2(bytes),
-            93 => ::zstd::encode_all(*bytes, 1).expect("packed"),
+            93 => zstd(bytes),
             95 => xz(bytes),
             _ => bytes.to_vec(),
         };
@@ -140,7 +116,7 @@ fn an_archive_is_its_members_a_file_a_rank() {
     for (what, bytes) in [
         ("tar", plain.clone()),
         ("tar.gz", gzip(&plain)),
-        ("tar.zst", ::zstd::encode_all(&plain[..], 1).expect("packed")),
+        ("tar.zst", zstd(&plain)),
         ("tar.xz", xz(&plain)),
         ("tar.bz2", bzip2(&plain)),
         ("zip", zip(&zipped)),
@@ -164,7 +140,7 @@ fn one_compressed_file_is_read_whatever_it_is_compressed_by() {
         gzip(&json),
         xz(&json),
         bzip2(&json),
-        ::zstd::encode_all(&json[..], 1).expect("packed"),
+        zstd(&json),
         xz(&gzip(&json)),
         tar(&[("t.json", &json)]),
         tar(&[("t.json.xz", &xz(&json))]),

@@ -9,16 +9,13 @@ const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsSt
 
 /// A kernel with these arguments besides its stream.
 fn of_kernel(name: &str, at: u32, arguments: &str) -> String {
-    format!(
-        r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 20, "ts": {at}, "dur": 40, "args": {{"stream": 20, "device": 0{arguments}}}}}"#
-    )
+    complete(["kernel", name], (0, 20), (at, 40), &format!(r#""stream": 20, "device": 0{arguments}"#))
 }
 
 /// An operator that carries a collective's arguments.
 fn operator(at: u32, external: u32, arguments: &str) -> String {
-    format!(
-        r#"{{"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 9, "tid": 5, "ts": {at}, "dur": 30, "args": {{"External id": {external}{arguments}}}}}"#
-    )
+    let arguments = format!(r#""External id": {external}{arguments}"#);
+    complete(["cpu_op", "record_param_comms"], (9, 5), (at, 30), &arguments)
 }
 
 fn all_reduce(group: &str, ranks: &str) -> String {
@@ -27,8 +24,8 @@ fn all_reduce(group: &str, ranks: &str) -> String {
     )
 }
 
-fn file(top: &str, events: &[String]) -> Trace {
-    read(&format!("{{{top}\"traceEvents\": [{}]}}", events.join(",")))
+fn file(top: &str, list: &[String]) -> Trace {
+    read(&format!("{{{top}\"traceEvents\": {}}}", events(list)))
 }
 
 /// Known properties of each span's collective, in order of time, and its group.
@@ -76,22 +73,19 @@ fn arguments_on_kernels_are_read() {
 fn operators_give_their_arguments_to_the_kernels_that_they_launch() {
     let linked = r#", "correlation": 1, "External id": 44"#;
     let by_time = r#", "correlation": 2"#;
-    let launch = r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernelExC", "pid": 9, "tid": 5, "ts": 105, "dur": 3, "args": {"correlation": 2}}"#;
     let events = [
         operator(0, 44, &format!(r#"{}, "Seq": 3, "Rank": 1"#, all_reduce("4", "[4, 5]"))),
         operator(100, 45, &all_reduce("5", "[4, 6]")),
-        launch.to_owned(),
+        complete(["cuda_runtime", "cudaLaunchKernelExC"], (9, 5), (105, 3), r#""correlation": 2"#),
         of_kernel(NCCL, 20, linked),
         // what else the operator launches is no collective
         of_kernel("void at::native::copy_kernel(int)", 65, linked),
         of_kernel(NCCL, 120, by_time),
         of_kernel(NCCL, 170, ""),
     ];
-    for order in [events.clone(), {
-        let mut reversed = events;
-        reversed.reverse();
-        reversed
-    }] {
+    let mut reversed = events.clone();
+    reversed.reverse();
+    for order in [events, reversed] {
         let trace = file("", &order);
         let found = collectives(&trace);
         let ranks: Vec<_> =
@@ -105,11 +99,10 @@ fn operators_give_their_arguments_to_the_kernels_that_they_launch() {
 
 #[test]
 fn a_launch_within_operators_of_two_threads_gets_nobodys_arguments() {
-    let launch = r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 5, "ts": 105, "dur": 3, "args": {"correlation": 2}}"#;
     let events = [
         operator(100, 45, &all_reduce("5", "[4, 6]")),
         operator(101, 46, &all_reduce("6", "[4, 7]")),
-        launch.to_owned(),
+        complete(["cuda_runtime", "cudaLaunchKernel"], (9, 5), (105, 3), r#""correlation": 2"#),
         of_kernel(NCCL, 120, r#", "correlation": 2"#),
     ];
     assert_eq!(collectives(&file("", &events)), [None]);

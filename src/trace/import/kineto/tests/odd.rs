@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::NO_STEP;
+use crate::import::tests::{gzip, zstd};
 use plan::Phase;
-use std::io::Write;
 
 /// Start and end of the only span.
 fn only(json: &str) -> (i64, i64) {
@@ -43,7 +43,7 @@ fn events_without_what_is_needed_are_counted_by_what_lacks() {
             "{keys}: {:?}",
             import_report(&trace)
         );
-        assert!(import_report(&trace).warnings.iter().any(|said| said.contains(&why[7..])), "{keys}");
+        assert!(warned(&trace, &why[7..]), "{keys}");
         assert_accounted(&trace);
     }
     let nameless = read(&events(&[r#""ph": "X", "cat": "kernel", "ts": 1, "dur": 1"#]));
@@ -79,8 +79,8 @@ fn phases_and_categories_that_are_not_read_are_named() {
         ]
     );
     assert_accounted(&trace);
-    let warned = |words: &str| import_report(&trace).warnings.iter().any(|said| said.contains(words));
-    assert!(warned("no GPU events") && warned("2 unpaired begin or end events (ph B, E) ignored"));
+    let unpaired = "2 unpaired begin or end events (ph B, E) ignored";
+    assert!(warned(&trace, "no GPU events") && warned(&trace, unpaired));
 }
 
 #[test]
@@ -167,8 +167,7 @@ fn objects_that_begin_like_events_are_not_taken_for_them() {
                 import_bytes("t.json", json.as_bytes(), KinetoOptions { piece, parsers }).unwrap();
             assert_eq!(trace.spans.len(), 40, "pieces of {piece}");
             assert_eq!(trace.spans[0].end_ns, 1_000);
-            let broken = |said: &String| said.contains("broken");
-            assert!(!import_report(&trace).warnings.iter().any(broken), "pieces of {piece}");
+            assert!(!warned(&trace, "broken"), "pieces of {piece}");
             assert_accounted(&trace);
         }
     }
@@ -213,7 +212,7 @@ fn names_that_are_no_utf8_are_shown_and_counted() {
     bytes[at + 1] = 0xff;
     let trace = import_bytes("t.json", &bytes, small()).unwrap();
     assert_eq!(trace.operations[0].name, "\u{fffd}");
-    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("invalid UTF-8")));
+    assert!(warned(&trace, "invalid UTF-8"));
 }
 
 #[test]
@@ -254,29 +253,18 @@ fn a_line_without_end_is_given_up_within_bounded_memory() {
 
 #[test]
 fn exported_prefills_are_marked_with_all_but_the_decodes_of_their_step() {
-    let step = |n: u32| {
-        format!(
-            r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": {}, "dur": 100"#,
-            n * 100
-        )
-    };
+    let step = |n: u32| host("user_annotation", &format!("ProfilerStep#{n}"), 1, (n * 100, 100));
     let launched = |c: u32, name: &str, at: u32| {
-        [
-            format!(
-                r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 9, "ts": {at}, "dur": 1, "args": {{"correlation": {c}}}"#
-            ),
-            format!(
-                r#""ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {}, "dur": 10, "args": {{"device": 0, "stream": 7, "correlation": {c}}}"#,
-                at + 5
-            ),
-        ]
+        let correlation = format!(r#", "correlation": {c}"#);
+        let kernel = on_stream("kernel", name, (at + 5, 10), &correlation);
+        [call("cudaLaunchKernel", 9, (at, 1), c), kernel]
     };
     let (prefill, decode) = ("prefill/L0/mlp/down", "decode/L0/mlp/down");
     let list =
         [(1, prefill, 110), (2, "fill", 130), (3, decode, 210), (4, prefill, 310), (5, decode, 330)];
     let kernels = list.iter().flat_map(|(c, name, at)| launched(*c, name, *at));
     let all: Vec<String> = [1, 2, 3].map(step).into_iter().chain(kernels).collect();
-    let trace = read(&events(&all.iter().map(String::as_str).collect::<Vec<_>>()));
+    let trace = read(&events(&all));
     let mut seen: Vec<_> = trace.spans.iter().map(|s| (s.start_ns / 1000, s.step, s.phase)).collect();
     seen.sort_unstable();
     let expected = [
@@ -292,32 +280,19 @@ fn exported_prefills_are_marked_with_all_but_the_decodes_of_their_step() {
 
 #[test]
 fn kernels_are_ready_when_their_launch_returned_and_of_its_step() {
-    let step = |n: u32, at: u32| {
-        format!(
-            r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": {at}, "dur": 100"#
-        )
-    };
-    let launch = |c: u32, at: u32| {
-        format!(
-            r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 9, "ts": {at}, "dur": 5, "args": {{"correlation": {c}}}"#
-        )
-    };
-    let gpu = |args: &str, at: u32| {
-        format!(
-            r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {at}, "dur": 10, "args": {{"device": 0, "stream": 7{args}}}"#
-        )
-    };
+    let launch = |c: u32, at: u32| call("cudaLaunchKernel", 9, (at, 5), c);
+    let gpu = |args: &str, at: u32| on_stream("kernel", "k", (at, 10), args);
     let json = events(&[
-        &step(4, 0),
-        &step(5, 100),
-        &launch(1, 90),
-        &gpu(r#", "correlation": 1"#, 130),
-        &launch(2, 150),
-        &gpu(r#", "correlation": 2"#, 152),
-        &gpu("", 170),
-        &launch(3, 300),
-        &gpu(r#", "correlation": 3"#, 310),
-        &gpu(r#", "correlation": 99"#, 190),
+        host("user_annotation", "ProfilerStep#4", 1, (0, 100)),
+        host("user_annotation", "ProfilerStep#5", 1, (100, 100)),
+        launch(1, 90),
+        gpu(r#", "correlation": 1"#, 130),
+        launch(2, 150),
+        gpu(r#", "correlation": 2"#, 152),
+        gpu("", 170),
+        launch(3, 300),
+        gpu(r#", "correlation": 3"#, 310),
+        gpu(r#", "correlation": 99"#, 190),
     ]);
     let trace = read(&json);
     let mut seen: Vec<_> =
@@ -377,12 +352,6 @@ fn a_label_with_broken_arguments_is_counted_once() {
     assert_accounted(&trace);
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
 fn json() -> Generated {
     generate(Shape { events: 600, ..Shape::default() }, Style { escaped: true, ..Style::default() })
 }
@@ -399,7 +368,6 @@ fn packed_traces_read_as_plain_ones() {
     assert_eq!(spans(&gzip(plain)), expected);
     let (first, second) = plain.split_at(plain.len() / 3);
     assert_eq!(spans(&[gzip(first), gzip(second)].concat()), expected);
-    let zstd = |part: &[u8]| zstd::bulk::compress(part, 3).unwrap();
     assert_eq!(spans(&zstd(plain)), expected);
     assert_eq!(spans(&[zstd(first), zstd(second)].concat()), expected);
 }
@@ -408,7 +376,7 @@ fn packed_traces_read_as_plain_ones() {
 fn a_broken_stream_reads_up_to_the_break() {
     let generated = json();
     let plain = generated.json.as_bytes();
-    for (packing, packed) in [("gzip", gzip(plain)), ("zstd", zstd::bulk::compress(plain, 1).unwrap())] {
+    for (packing, packed) in [("gzip", gzip(plain)), ("zstd", zstd(plain))] {
         for share in [0.5, 0.9, 0.999] {
             let cut = (packed.len() as f64 * share) as usize;
             match import_bytes("t", &packed[..cut], small()) {

@@ -17,9 +17,8 @@ fn import(dir: &Path) -> Result<Trace> {
 }
 
 fn gpu(device: u32, at: u32, category: &str) -> String {
-    format!(
-        r#""ph": "X", "cat": "{category}", "name": "k", "pid": {device}, "tid": 7, "ts": {at}, "dur": 10, "args": {{"device": {device}, "stream": 7}}"#
-    )
+    let args = format!(r#""device": {device}, "stream": 7"#);
+    complete([category, "k"], (device, 7), (at, 10), &args)
 }
 
 fn ranks(trace: &Trace) -> Vec<(i64, u32)> {
@@ -67,7 +66,7 @@ fn names_tell_ranks_where_files_do_not_and_order_where_names_do_not() {
     write(dir.path(), "a.json", &one(6));
     let trace = import(dir.path()).unwrap();
     assert_eq!(ranks(&trace), [(5, 1), (6, 0)]);
-    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("in file order")));
+    assert!(warned(&trace, "in file order"));
 }
 
 #[test]
@@ -173,7 +172,6 @@ fn ranks_of_two_jobs_are_not_put_together() {
 fn a_device_with_kernels_is_a_rank_where_the_file_names_none() {
     let list =
         [gpu(0, 1, "kernel"), gpu(3, 2, "kernel"), gpu(3, 3, "gpu_memcpy"), gpu(9, 4, "gpu_memcpy")];
-    let list: Vec<&str> = list.iter().map(String::as_str).collect();
     let json = events(&list);
     let trace = read(&json);
     assert_eq!(ranks(&trace), [(1, 0), (2, 1), (3, 1), (4, 0)]);
@@ -182,8 +180,8 @@ fn a_device_with_kernels_is_a_rank_where_the_file_names_none() {
         format!(r#"{{"distributedInfo": {{"rank": 5, "world_size": 8}}, "traceEvents": {json}}}"#);
     let trace = read(&named);
     assert_eq!(ranks(&trace), [(1, 5), (2, 5), (3, 5), (4, 5)]);
-    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("count as one rank")));
-    let only_copies = events(&list[..1].iter().copied().chain([list[3]]).collect::<Vec<_>>());
+    assert!(warned(&trace, "count as one rank"));
+    let only_copies = events(&[&list[0], &list[3]]);
     assert_eq!(ranks(&read(&only_copies)), [(1, 0), (4, 0)]);
 }
 
@@ -211,18 +209,15 @@ struct Launched {
     start: u32,
 }
 
-fn merged(list: &[Launched], more: &[&str]) -> String {
-    let mut keys: Vec<String> = more.iter().map(|keys| (*keys).to_owned()).collect();
+fn merged(list: &[Launched], more: &[String]) -> String {
+    let mut keys = more.to_vec();
     for Launched { pids: [gpu, host], device, correlation, launch: (from, to), start } in list {
-        let length = to - from;
-        keys.push(format!(
-            r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": {host}, "tid": 1, "ts": {from}, "dur": {length}, "args": {{"correlation": {correlation}}}"#
-        ));
-        keys.push(format!(
-            r#""ph": "X", "cat": "kernel", "name": "k", "pid": {gpu}, "tid": 7, "ts": {start}, "dur": 10, "args": {{"device": {device}, "stream": 7, "correlation": {correlation}}}"#
-        ));
+        let args = format!(r#""correlation": {correlation}"#);
+        keys.push(complete(["cuda_runtime", "cudaLaunchKernel"], (host, 1), (from, to - from), &args));
+        let args = format!(r#""device": {device}, "stream": 7, {args}"#);
+        keys.push(complete(["kernel", "k"], (gpu, 7), (start, 10), &args));
     }
-    events(&keys.iter().map(String::as_str).collect::<Vec<_>>())
+    events(&keys)
 }
 
 /// Start, rank and launch of each kernel (us).
@@ -241,7 +236,7 @@ fn labelled_processes_of_a_merged_file_are_ranks_with_launches_of_their_own() {
         of([r#""[TP00] 0""#, r#""[TP00] 900""#], (10, 20), 100),
         of([r#""[TP01] 0""#, r#""[TP01] 901""#], (50, 60), 90),
     ];
-    let step = r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#4", "pid": "[TP01] 901", "tid": 1, "ts": 5, "dur": 200"#;
+    let step = complete(["user_annotation", "ProfilerStep#4"], (r#""[TP01] 901""#, 1), (5, 200), "");
     let json = merged(&[a, b], &[step]);
     let trace = read(&json);
     assert_eq!(launches(&trace), [(90, 1, 60), (100, 0, 20)]);
@@ -267,7 +262,7 @@ fn names_of_processes_label_them_too() {
     let names = [(10, 0), (1900, 0), (0, 3), (900, 3)].map(|(pid, rank)| {
         format!(r#""name": "process_name", "ph": "M", "pid": {pid}, "tid": 0, "args": {{"name": "rank {rank}: python"}}"#)
     });
-    let trace = read(&merged(&list, &names.each_ref().map(String::as_str)));
+    let trace = read(&merged(&list, &names));
     assert_eq!(launches(&trace), [(90, 3, 60), (100, 0, 20)]);
     assert_accounted(&trace);
 }
@@ -314,9 +309,9 @@ fn processes_of_files_put_together_are_ranks_and_launch_their_own_work() {
     }
     let pairs = [(0, 0), (0, 1), (7, 0), (7, 1)];
     let list = pairs.map(|(pid, device)| {
-        format!(r#""ph": "X", "cat": "kernel", "name": "k", "pid": {pid}, "tid": 7, "ts": 1, "dur": 1, "args": {{"device": {device}, "stream": 7}}"#)
+        complete(["kernel", "k"], (pid, 7), (1, 1), &format!(r#""device": {device}, "stream": 7"#))
     });
-    let trace = read(&events(&list.each_ref().map(String::as_str)));
+    let trace = read(&events(&list));
     assert_eq!(trace.meta.ranks, 4);
 }
 
@@ -326,22 +321,19 @@ fn traces_without_gpu_work_and_merged_ones_are_left_out_beside_their_ranks() {
     let one = |at| events(&[&gpu(0, at, "kernel")]);
     write(dir.path(), "x-TP-0.json", &one(5));
     write(dir.path(), "x-TP-1.json", &one(6));
-    let host =
-        r#""ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 9, "tid": 9, "ts": 1, "dur": 2"#;
+    let host = host("cpu_op", "aten::add", 9, (1, 2));
     write(dir.path(), "host_12.async_llm.json", &events(&[host]));
-    let labelled = |label: &str, at| {
-        format!(
-            r#""ph": "X", "cat": "kernel", "name": "k", "pid": "[{label}] 0", "tid": 7, "ts": {at}, "dur": 10, "args": {{"device": 0, "stream": 7}}"#
-        )
+    let labelled = |label: &str, at: u32| {
+        let pid = format!(r#""[{label}] 0""#);
+        complete(["kernel", "k"], (pid, 7), (at, 10), r#""device": 0, "stream": 7"#)
     };
-    write(dir.path(), "merged-x.json", &events(&[&labelled("TP00", 5), &labelled("TP01", 6)]));
+    write(dir.path(), "merged-x.json", &events(&[labelled("TP00", 5), labelled("TP01", 6)]));
     let trace = import(dir.path()).unwrap();
     assert_eq!(ranks(&trace), [(5, 0), (6, 1)]);
-    let warnings = &import_report(&trace).warnings;
     for words in
         ["ignored host_12.async_llm.json: no GPU events", "ignored merged-x.json: 2 ranks merged"]
     {
-        assert!(warnings.iter().any(|warning| warning.contains(words)), "{warnings:?}");
+        assert!(warned(&trace, words), "{:?}", import_report(&trace));
     }
 }
 
@@ -360,22 +352,17 @@ fn ranks_that_only_the_whole_files_show_are_told_apart_as_recordings() {
     }
     let trace = import(dir.path()).unwrap();
     assert_eq!(ranks(&trace), [(205, 0), (206, 1)]);
-    assert!(
-        import_report(&trace)
-            .warnings
-            .iter()
-            .any(|said| said.contains("2 recordings of the same ranks"))
-    );
+    assert!(warned(&trace, "2 recordings of the same ranks"));
 }
 
 #[test]
 fn communicators_say_the_rank_where_nothing_else_does() {
     let kernel = |pid: u32, rank: u32, group: &str| {
-        format!(
-            r#""ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "pid": {pid}, "tid": 7, "ts": {pid}, "dur": 1, "args": {{"device": 0, "stream": 7, "Rank": {rank}, "Process Group Ranks": "{group}"}}"#
-        )
+        let args =
+            format!(r#""device": 0, "stream": 7, "Rank": {rank}, "Process Group Ranks": "{group}""#);
+        complete(["kernel", "ncclDevKernel_AllReduce"], (pid, 7), (pid, 1), &args)
     };
-    let trace = |list: &[String]| read(&events(&list.iter().map(String::as_str).collect::<Vec<_>>()));
+    let trace = |list: &[String]| read(&events(list));
     assert_eq!(ranks(&trace(&[kernel(1, 1, "[2, 3]"), kernel(2, 0, "[2, 3]")])), [(1, 3), (2, 2)]);
     assert_eq!(ranks(&trace(&[kernel(1, 1, "[4, 5, 6]")])), [(1, 5)]);
     // abbreviated, or not of this group
@@ -385,14 +372,9 @@ fn communicators_say_the_rank_where_nothing_else_does() {
 
 #[test]
 fn more_devices_than_any_machine_has_are_refused() {
-    let kernel = |device: u32| {
-        format!(
-            r#"{{"ph": "X", "cat": "kernel", "name": "k", "pid": {device}, "tid": 7, "ts": 5, "dur": 1, "args": {{"device": {device}, "stream": 7}}}}"#
-        )
-    };
     let of = |count: u32| {
-        let events: Vec<String> = (0..count).map(kernel).collect();
-        import_bytes("t.json", format!("[{}]", events.join(",")).as_bytes(), small())
+        let list: Vec<String> = (0..count).map(|device| gpu(device, 5, "kernel")).collect();
+        import_bytes("t.json", events(&list).as_bytes(), small())
     };
     assert_eq!(of(40).unwrap().meta.ranks, 40);
     let error = of(5000).unwrap_err();

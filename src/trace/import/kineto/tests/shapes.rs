@@ -14,29 +14,19 @@ const LINEAR: &str = r#""Input type": ["c10::BFloat16", "c10::BFloat16", "c10::B
 const FLOPS: u64 = 2 * 888 * 2880 * 640;
 
 /// An operator of thread 1.
-fn operator(name: &str, (ts, dur): (u32, u32), arguments: &str) -> String {
-    format!(
-        r#""ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}, "args": {{"External id": 3, {arguments}}}"#
-    )
+fn operator(name: &str, time: (u32, u32), arguments: &str) -> String {
+    complete(["cpu_op", name], (1, 1), time, &format!(r#""External id": 3, {arguments}"#))
 }
 
 /// A launch of thread 1 and its kernel.
-fn launched(call: &str, ts: u32, correlation: u32) -> [String; 2] {
-    [
-        format!(
-            r#""ph": "X", "cat": "cuda_runtime", "name": "{call}", "pid": 1, "tid": 1, "ts": {ts}, "dur": 2, "args": {{"correlation": {correlation}}}"#
-        ),
-        format!(
-            r#""ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": {}, "dur": 9, "args": {{"device": 0, "stream": 7, "correlation": {correlation}}}"#,
-            ts + 5000
-        ),
-    ]
+fn launched(name: &str, ts: u32, correlation: u32) -> [String; 2] {
+    let more = format!(r#", "correlation": {correlation}"#);
+    [call(name, 1, (ts, 2), correlation), on_stream("kernel", "gemm", (ts + 5000, 9), &more)]
 }
 
 /// Name of the operator, floating-point operations and whether it is the first of its call, of each kernel.
 fn kernels(list: &[String]) -> Vec<(String, Option<(u64, bool)>)> {
-    let list: Vec<&str> = list.iter().map(String::as_str).collect();
-    let trace = read(&events(&list));
+    let trace = read(&events(list));
     assert_accounted(&trace);
     let work = |product: &Product| (product.flops, product.is_first);
     let spans = trace.spans.iter().map(|span| span.launched.operator);
@@ -137,8 +127,7 @@ fn spelling_and_blanks_of_arguments_do_not_matter() {
 
 /// A file with a kernel whose operator is linked, one whose operator is only around its call, and one alone.
 fn file(base: Option<i64>) -> String {
-    let event = |keys: &str| format!("{{{keys}}}");
-    let events = [
+    let events = events(&[
         r#""ph": "X", "cat": "cpu_op", "name": "aten::outer", "pid": 9, "tid": 5, "ts": 0, "dur": 50, "args": {"External id": 3}"#,
         r#""ph": "X", "cat": "kernel", "name": "gemm<\u0034>", "pid": 0, "tid": 7, "ts": 20, "dur": 10, "args": {"stream": 7, "correlation": 11, "External id": 4, "grid": [8, 2, 1], "block": [128, 1, 1]}"#,
         r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 5, "ts": 12, "dur": 2, "args": {"correlation": 11}"#,
@@ -148,10 +137,9 @@ fn file(base: Option<i64>) -> String {
         r#""ph": "X", "cat": "cuda_runtime", "name": "cuLaunchKernelEx", "pid": 9, "tid": 5, "ts": 33, "dur": 2, "args": {"correlation": 12}"#,
         r#""ph": "X", "cat": "kernel", "name": "add", "pid": 0, "tid": 7, "ts": 40, "dur": 10, "args": {"stream": 7, "correlation": 12}"#,
         r#""ph": "X", "cat": "kernel", "name": "add", "pid": 0, "tid": 7, "ts": 60, "dur": 10, "args": {"stream": 7}"#,
-    ];
-    let events = events.map(event).join(",");
+    ]);
     let base = base.map_or(String::new(), |ns| format!("\"baseTimeNanoseconds\": {ns}, "));
-    format!("{{{base}\"traceEvents\": [{events}]}}")
+    format!("{{{base}\"traceEvents\": {events}}}")
 }
 
 fn launches(trace: &Trace, rank: u32) -> Vec<KernelLaunch> {

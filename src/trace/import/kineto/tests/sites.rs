@@ -5,27 +5,13 @@ use crate::export::{ExportedRanks, chrome};
 use crate::import::input::InputFile;
 use crate::{HostWork, LaunchSite, NO_STEP, is_host_call};
 
-fn host(category: &str, name: &str, tid: u32, (ts, dur): (u32, u32)) -> String {
-    format!(
-        r#""ph": "X", "cat": "{category}", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {ts}, "dur": {dur}"#
-    )
-}
-
-fn call(name: &str, tid: u32, (ts, dur): (u32, u32), correlation: u32) -> String {
-    let call = host("cuda_runtime", name, tid, (ts, dur));
-    format!(r#"{call}, "args": {{"correlation": {correlation}}}"#)
-}
-
 fn gpu(ts: u32, correlation: u32) -> String {
-    format!(
-        r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {ts}, "dur": 90, "args": {{"device": 0, "stream": 7, "correlation": {correlation}}}"#
-    )
+    on_stream("kernel", "k", (ts, 90), &format!(r#", "correlation": {correlation}"#))
 }
 
 /// Start (us), step, name of the range and of the operator of each span.
 fn sites(list: &[String]) -> Vec<(i64, u32, String, String)> {
-    let list: Vec<&str> = list.iter().map(String::as_str).collect();
-    let trace = read(&events(&list));
+    let trace = read(&events(list));
     assert_accounted(&trace);
     sites_of(&trace)
 }
@@ -144,7 +130,7 @@ fn long_calls_annotate_nothing_and_are_the_same_after_an_export() {
         call("cudaMemcpy", 1, (20_000, 2000), 4),
         gpu(20_500, 4),
     ];
-    let trace = read(&events(&list.each_ref().map(String::as_str)));
+    let trace = read(&events(&list));
     assert_accounted(&trace);
     let mut file = Vec::new();
     chrome(&trace, ExportedRanks::All, &mut file).unwrap();
@@ -200,7 +186,7 @@ fn ranges_keep_their_work_however_files_are_put_together() {
             gpu(1300, 2),
         ];
         let path = directory.path().join(format!("rank{rank}.json"));
-        std::fs::write(&path, events(&list.each_ref().map(String::as_str))).unwrap();
+        std::fs::write(&path, events(&list)).unwrap();
         paths.push(InputFile::from_path(&path));
     }
     let trace = super::super::open::import_files(&paths, None, super::super::open::read_events).unwrap();
@@ -215,7 +201,7 @@ fn ranges_keep_their_work_however_files_are_put_together() {
 
 #[test]
 fn operators_and_calls_are_kept_beside_the_ranges_and_change_nothing_else() {
-    let of = |list: &[String]| read(&events(&list.iter().map(String::as_str).collect::<Vec<_>>()));
+    let of = |list: &[String]| read(&events(list));
     let list = [
         host("user_annotation", "ProfilerStep#4", 1, (1000, 200)),
         call("cudaLaunchKernel", 1, (1150, 5), 1),

@@ -5,10 +5,7 @@ use crate::import::input::InputFile;
 
 /// An event of a category with a name, a time and arguments.
 fn event(category: &str, name: &str, time: (&str, &str), arguments: &str) -> String {
-    let (ts, dur) = time;
-    format!(
-        r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 0, "tid": 7, "ts": {ts}, "dur": {dur}, "args": {{"device": 0, "stream": 7{arguments}}}}}"#
-    )
+    format!("{{{}}}", on_stream(category, name, time, arguments))
 }
 
 /// Ten kernels of 50 us, 100 us apart, each with its launch 30 us before, from `base` (us) on.
@@ -318,10 +315,5 @@ fn control_characters_in_names_and_a_cut_file_cost_nothing_else() {
     let json = format!("[{}", good(0).join(","));
     let trace = read(&json[..json.len() - 30]);
     assert_eq!(trace.spans.len(), 9);
-    assert!(
-        import_report(&trace)
-            .warnings
-            .join(" ")
-            .contains("inside an event; everything before it was read")
-    );
+    assert!(warned(&trace, "inside an event; everything before it was read"));
 }

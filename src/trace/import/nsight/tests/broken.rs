@@ -90,7 +90,7 @@ proptest! {
             prop_assert!(expected.is_empty());
             return Ok(());
         };
-        super::accounted(&trace);
+        super::assert_accounted(&trace);
         prop_assert_eq!(trace.meta.ranks as usize, expected.len());
         for (rank, list) in expected.values().enumerate() {
             let mut found: Vec<_> = trace

@@ -7,32 +7,18 @@ use generate::{Export, global};
 
 use super::import;
 use crate::import::input::InputFile;
+use crate::import::tests::{assert_accounted, import_report, refusal_of, warned};
 use crate::overlap::Selection;
 use crate::rules::Rules;
 use crate::{NO_STEP, Trace, TraceStream};
-use base::error::Error;
 use plan::Lane;
 
 fn imported(export: &Export) -> Trace {
     import(&[InputFile::from_path(&export.path)]).expect("imports")
 }
 
-fn warned(trace: &Trace, words: &str) -> bool {
-    trace.meta.import.as_ref().is_some_and(|report| report.warnings.iter().any(|w| w.contains(words)))
-}
-
 fn refused(export: &Export) -> String {
-    match import(&[InputFile::from_path(&export.path)]) {
-        Err(Error::Input { message, help }) => format!("{message}\n{}", help.unwrap_or_default()),
-        other => panic!("not refused: {other:?}"),
-    }
-}
-
-/// Every row is used or ignored for a reason.
-fn accounted(trace: &Trace) {
-    let report = trace.meta.import.as_ref().expect("a report");
-    let sum = report.used.values().sum::<u64>() + report.ignored.values().sum::<u64>();
-    assert_eq!(report.events, sum, "{report:?}");
+    refusal_of(import(&[InputFile::from_path(&export.path)]))
 }
 
 #[test]
@@ -44,7 +30,7 @@ fn a_rank_is_a_process_and_device_and_streams_are_kept() {
         export.kernel("k", (process, device, stream), 0, (start, start + 5));
     }
     let trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     assert_eq!(trace.meta.ranks, 3);
     let ids: Vec<_> = trace.meta.streams.iter().map(|s| (s.rank, s.process, s.device, s.id)).collect();
     assert_eq!(
@@ -77,7 +63,7 @@ fn streams_of_two_contexts_with_one_number_are_two_streams() {
         global(1)
     ));
     let trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     let labels: Vec<String> = trace.meta.streams.iter().map(TraceStream::label).collect();
     assert_eq!(labels, ["stream 7 (context 1)", "stream 7 (context 2)", "stream 9"]);
     let spans: Vec<_> = trace.spans.iter().map(|span| (span.start_ns, span.stream)).collect();
@@ -98,7 +84,7 @@ fn overlap_of_an_import_is_exact_by_the_rules() {
         global(1)
     ));
     let unclassified = imported(&export);
-    accounted(&unclassified);
+    assert_accounted(&unclassified);
     let names: Vec<_> =
         unclassified.operations.iter().map(|o| (o.name.as_str(), o.kind.as_str())).collect();
     assert!(names.contains(&("Memcpy HtoD (Pinned -> Device)", "memcpy")), "{names:?}");
@@ -126,10 +112,10 @@ fn a_kernel_is_ready_when_its_own_process_had_launched_it() {
     export.launch((1, 1), 7, (1, 2)); // launched nothing
     export.kernel("unknown", (1, 0, 7), 99, (400, 401));
     let trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     let ready: Vec<_> = trace.spans.iter().map(|span| (span.rank, span.ready_ns)).collect();
     assert_eq!(ready, [(0, 16), (0, 119), (0, 400), (1, 26)]);
-    let report = trace.meta.import.as_ref().expect("a report");
+    let report = import_report(&trace);
     assert_eq!((report.used["launch"], report.ignored["host call that launched nothing"]), (5, 1));
     assert!(warned(&trace, "1 GPU events have no launch record"));
 }
@@ -145,7 +131,7 @@ fn steps_follow_the_launch_not_the_execution() {
         export.kernel("k", (1, 0, 7), correlation, (start, start + 10));
     }
     let trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     let mut steps: Vec<_> = trace.spans.iter().map(|span| (span.start_ns, span.step)).collect();
     steps.sort_unstable();
     assert_eq!(steps, [(150, 3), (250, 4), (310, NO_STEP)]);
@@ -162,7 +148,7 @@ fn steps_whose_numbers_start_again_are_of_another_sample() {
         export.kernel("k", (1, 0, 7), at + 1, (100 * at + 20, 100 * at + 30));
     }
     let trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     let steps: Vec<_> = trace.spans.iter().map(|span| (span.start_ns, span.sample, span.step)).collect();
     assert_eq!(steps, [(20, 0, 0), (120, 0, 1), (220, 1, 0), (320, 1, 1)]);
 }
@@ -186,7 +172,7 @@ fn ranges_have_names_from_text_or_registered_strings_and_nest() {
     ));
     export.kernel("k", (1, 0, 7), 0, (0, 80));
     let trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     let ranges: Vec<_> = trace
         .ranges
         .iter()
@@ -204,7 +190,7 @@ fn ranges_have_names_from_text_or_registered_strings_and_nest() {
             ("started by hand", 1, 0, 90, 110),
         ]
     );
-    let ignored = &trace.meta.import.as_ref().expect("a report").ignored;
+    let ignored = &import_report(&trace).ignored;
     for (reason, count) in [
         ("NVTX mark", 1),
         ("NVTX event that is no range", 1),
@@ -254,7 +240,7 @@ fn graph_nodes_count_and_whole_graphs_are_shown_but_count_for_nothing() {
         global(1)
     ));
     let trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     assert!(trace.spans.len() == 2 && trace.spans.iter().all(|span| span.ready_ns == 99));
     assert_eq!(trace.meta.range_names, ["CUDA graph 3"]);
     assert_eq!((trace.ranges[0].start_ns, trace.ranges[0].end_ns), (200, 300));
@@ -278,9 +264,9 @@ fn what_makes_no_sense_is_counted_and_the_rest_is_used() {
         global(1)
     ));
     let trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     assert_eq!(trace.spans.len(), 2);
-    let ignored = &trace.meta.import.as_ref().expect("a report").ignored;
+    let ignored = &import_report(&trace).ignored;
     for (reason, count) in [
         ("kernel with an end before its start", 1),
         ("kernel beyond any clock", 3),
@@ -304,7 +290,7 @@ fn old_and_lean_exports_open_and_say_what_they_lack() {
     let id = export.string("ncclKernel_x");
     export.sql(&format!("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, 0, 7, {id})"));
     let mut trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     assert_eq!((trace.meta.ranks, trace.meta.streams[0].process), (1, None));
     Rules::default().classify(&mut trace);
     assert_eq!(trace.spans[0].lane, Lane::Comm);
@@ -358,7 +344,7 @@ fn several_files_are_counted_on_as_ranks_by_their_hosts_clocks() {
     }
     let trace =
         import(&exports.each_ref().map(|export| InputFile::from_path(&export.path))).expect("imports");
-    accounted(&trace);
+    assert_accounted(&trace);
     assert_eq!((trace.meta.ranks, trace.operations.len(), trace.meta.range_names.len()), (2, 3, 1));
     let spans: Vec<_> = trace
         .spans
@@ -519,7 +505,7 @@ fn records_with_impossible_times_are_named_and_left_out() {
             export.launch((1, 1), 99, (launched, launched + 500));
         }
         let trace = imported(&export);
-        accounted(&trace);
+        assert_accounted(&trace);
         assert_eq!(trace.spans, good, "{time:?}");
         assert!(warned(&trace, said), "{time:?}: {:?}", trace.meta.import);
     }
@@ -535,7 +521,7 @@ fn correlation_ids_that_come_again_accuse_no_kernel() {
     export.launch((1, 1), 2, (5_000_000, 5_001_000));
     export.kernel("again", (1, 0, 7), 2, (5_050_000, 5_060_000));
     let trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     let again = trace.spans.iter().find(|span| span.start_ns == 5_050_000).expect("it is there");
     assert_eq!((trace.spans.len(), again.ready_ns), (10, 5_001_000));
 }
@@ -551,7 +537,7 @@ fn tables_with_a_suffix_are_read_or_named() {
         let export = export();
         export.sql(&format!("ALTER TABLE {table} RENAME TO {renamed}"));
         let trace = imported(&export);
-        accounted(&trace);
+        assert_accounted(&trace);
         assert_eq!((&trace.spans, &trace.operations), (&plain.spans, &plain.operations), "{renamed}");
         assert!(warned(&trace, &format!("table {renamed} is read as {table}")));
     }
@@ -596,7 +582,7 @@ fn work_belongs_to_the_range_step_and_operator_that_launched_it() {
     }
     export.kernel("before", (1, 0, 7), 77, (20, 30));
     let trace = imported(&export);
-    accounted(&trace);
+    assert_accounted(&trace);
     let name = |at: u32| trace.meta.range_names.get(at as usize).map_or("", String::as_str);
     let range = |at: u32| trace.ranges.get(at as usize).map_or("", |range| name(range.name));
     let mut found: Vec<_> = (trace.spans.iter())
