@@ -1,42 +1,27 @@
 //! Steps of imported traces: prefills beside decodes, numbers that start again or leave some out.
 
+use super::profile_events::{self, annotation, kernel, launch};
 use super::trace_report;
 use plan::Phase;
 use trace::Trace;
-use trace::import::kineto;
 use trace::overlap::Selection;
-use trace::rules::Rules;
 
 /// Imports steps of one rank, given by name, compute time and gap to the next one (us). Each launches a kernel and an
 /// all-reduce after it, which takes 40 % as long.
 fn imported(steps: &[(&str, u32, u32)]) -> Trace {
     let mut events: Vec<String> = Vec::new();
     let mut at = 1_000;
-    for (correlation, (name, compute, gap)) in (1..).zip(steps) {
-        let host = |category: &str, name: &str, ts: u32, dur: u32| {
-            format!(
-                r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}, "args": {{"correlation": {correlation}}}}}"#
-            )
-        };
-        let kernel = |name: &str, stream: u32, ts: u32, dur: u32| {
-            format!(
-                r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": {stream}, "ts": {ts}, "dur": {dur}, "args": {{"stream": {stream}, "correlation": {correlation}}}}}"#
-            )
-        };
-        let comm = compute * 2 / 5;
+    for (name, compute, gap) in steps {
+        let (call, comm) = (at - 18, compute * 2 / 5);
         events.extend([
-            host("user_annotation", name, at - 20, 10),
-            host("cuda_runtime", "cudaGraphLaunch", at - 18, 4),
-            kernel("gemm", 7, at, *compute),
-            kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 9, at + compute, comm),
+            annotation(name, 1, at - 20, 10),
+            launch("cudaGraphLaunch", call, 1),
+            kernel("gemm", 7, at, *compute, call),
+            kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 9, at + compute, comm, call),
         ]);
         at += compute + comm + gap;
     }
-    let json = format!("[{}]", events.join(","));
-    let mut trace =
-        kineto::import_bytes("t.json", json.as_bytes(), kineto::KinetoOptions::default()).unwrap();
-    Rules::default().classify(&mut trace);
-    trace
+    profile_events::imported(&events)
 }
 
 /// Sample, phase, number and latency (us) of each step, in order of time; true if the next one is recorded.

@@ -30,6 +30,8 @@ mod outer_ranges;
 mod overlap_tests;
 mod pareto;
 mod products;
+#[cfg(test)]
+mod profile_events;
 mod ranges;
 mod report;
 pub mod run_list;

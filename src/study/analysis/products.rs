@@ -266,11 +266,10 @@ pub fn products_table(rows: &[ProductRow]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::profile_events::{imported_file, kernel, launch};
     use crate::analysis::{TraceReport, trace_report};
     use trace::Trace;
-    use trace::import::kineto;
     use trace::overlap::Selection;
-    use trace::rules::Rules;
 
     /// An operator's name, its dimensions and types, and its kernels with their durations (us).
     type Called<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, u32)]);
@@ -278,35 +277,26 @@ mod tests {
     /// A trace of these calls on a GPU.
     fn imported(gpu: &str, calls: &[Called<'_>]) -> Trace {
         let mut events = Vec::new();
-        let (mut correlation, mut at) = (0, 1000);
+        let mut at = 1000;
         for (name, dims, types, kernels) in calls {
             let around = 10 * kernels.len() + 10;
             events.push(format!(
-            r#"{{"ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 1, "tid": 1, "ts": {at}, "dur": {around}, "args": {{"Input Dims": {dims}, "Input type": {types}}}}}"#
-        ));
+                r#"{{"ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 1, "tid": 1, "ts": {at}, "dur": {around}, "args": {{"Input Dims": {dims}, "Input type": {types}}}}}"#
+            ));
             let mut start = at + 50;
-            for (kernel, took) in *kernels {
-                correlation += 1;
-                events.push(format!(
-                r#"{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": {}, "dur": 3, "args": {{"correlation": {correlation}}}}}"#,
-                at + 5
-            ));
-                events.push(format!(
-                r#"{{"ph": "X", "cat": "kernel", "name": "{kernel}", "pid": 0, "tid": 7, "ts": {start}, "dur": {took}, "args": {{"device": 0, "stream": 7, "correlation": {correlation}}}}}"#
-            ));
+            for (name, took) in *kernels {
+                let call = at + 5;
+                events
+                    .extend([launch("cudaLaunchKernel", call, 1), kernel(name, 7, start, *took, call)]);
                 start += took;
                 at += 10;
             }
             at = start.max(at) + 100;
         }
-        let json = format!(
+        imported_file(&format!(
             r#"{{"deviceProperties": [{{"id": 0, "name": "{gpu}"}}], "traceEvents": [{}]}}"#,
             events.join(",")
-        );
-        let mut trace =
-            kineto::import_bytes("t.json", json.as_bytes(), kineto::KinetoOptions::default()).unwrap();
-        Rules::default().classify(&mut trace);
-        trace
+        ))
     }
 
     const BF16: &str = r#"["c10::BFloat16", "c10::BFloat16"]"#;

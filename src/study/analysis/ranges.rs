@@ -277,11 +277,10 @@ mod tests {
     //! Named ranges and layers of traces made by hand.
 
     use super::*;
+    use crate::analysis::profile_events::{annotation, host_event, imported, kernel, launch};
     use crate::analysis::trace_report;
     use plan::{Lane, Phase};
-    use trace::import::kineto;
     use trace::overlap::Selection;
-    use trace::rules::Rules;
     use trace::testing::{span, trace};
     use trace::{Range, Span, Trace};
 
@@ -395,36 +394,6 @@ mod tests {
         }
     }
 
-    /// A trace of PyTorch's profiler with these events.
-    fn imported(events: &[&str]) -> Trace {
-        let json = format!("[{}]", events.join(","));
-        let mut trace =
-            kineto::import_bytes("t.json", json.as_bytes(), kineto::KinetoOptions::default()).unwrap();
-        Rules::default().classify(&mut trace);
-        trace
-    }
-
-    /// A range of the host.
-    fn annotation(name: &str, tid: u32, ts: u32, dur: u32) -> String {
-        format!(
-            r#"{{"ph": "X", "cat": "user_annotation", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {ts}, "dur": {dur}}}"#
-        )
-    }
-
-    /// A call at a time that is also its number.
-    fn launch(call: &str, at: u32, tid: u32) -> String {
-        format!(
-            r#"{{"ph": "X", "cat": "cuda_runtime", "name": "{call}", "pid": 1, "tid": {tid}, "ts": {at}, "dur": 5, "args": {{"correlation": {at}}}}}"#
-        )
-    }
-
-    /// A kernel that the call of that number launched.
-    fn kernel(name: &str, stream: u32, ts: u32, dur: u32, call: u32) -> String {
-        format!(
-            r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": {stream}, "ts": {ts}, "dur": {dur}, "args": {{"stream": {stream}, "correlation": {call}}}}}"#
-        )
-    }
-
     const ANNOTATED: [&str; 5] = [
         r#"{"ph": "X", "cat": "user_annotation", "name": "optimizer", "pid": 1, "tid": 1, "ts": 1000, "dur": 200}"#,
         r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 1100, "dur": 5, "args": {"correlation": 1}}"#,
@@ -452,19 +421,15 @@ mod tests {
             launch("cudaGraphLaunch", launched, 1) + "," + &kernel(name, stream, start, dur, launched)
         };
         let (first, second) = ("execute_context_0(0)_generation_32(32)", "step[EXTEND bs=4]");
-        let trace = imported(
-            &[
-                annotation(first, 1, 1000, 200),
-                annotation("layers.3.mlp", 1, 1050, 100),
-                work(1100, 7, "gemm", 2000, 500),
-                work(1180, 9, "ncclDevKernel_AllReduce", 2300, 400),
-                annotation(second, 1, 2100, 200), // the first one's kernels run in its time
-                work(2150, 7, "gemm", 3000, 100),
-                work(2900, 7, "gemm", 3200, 70),
-            ]
-            .each_ref()
-            .map(String::as_str),
-        );
+        let trace = imported(&[
+            annotation(first, 1, 1000, 200),
+            annotation("layers.3.mlp", 1, 1050, 100),
+            work(1100, 7, "gemm", 2000, 500),
+            work(1180, 9, "ncclDevKernel_AllReduce", 2300, 400),
+            annotation(second, 1, 2100, 200), // the first one's kernels run in its time
+            work(2150, 7, "gemm", 3000, 100),
+            work(2900, 7, "gemm", 3200, 70),
+        ]);
         let report = trace_report(&trace, &Selection::default());
         let row = |name: &str| {
             let row = report.ranges.iter().find(|row| row.name == name).unwrap();
@@ -509,7 +474,7 @@ mod tests {
             work(130, 1300, 53),
             work(160, 1400, 54),
         ];
-        let trace = imported(&events.each_ref().map(String::as_str));
+        let trace = imported(&events);
         let report = trace_report(&trace, &Selection::default());
         let mut busy: Vec<_> =
             report.ranges.iter().map(|row| (row.name.as_str(), row.busy_us)).collect();
@@ -519,19 +484,17 @@ mod tests {
 
     #[test]
     fn work_launched_before_the_profile_belongs_to_no_step_and_no_operator() {
-        let events: Vec<String> = (0..2)
-        .flat_map(|step| {
-            let (at, number) = (1000 + 100 * step, 3 + step);
+        let step = |step: u32| {
+            let at = 1000 + 100 * step;
             [
-                format!(r#"{{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": {at}, "dur": 100}}"#),
-                format!(r#"{{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {at}, "dur": 95, "args": {{"stream": 7, "correlation": {}}}}}"#, 1 + step),
-                format!(r#"{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": {}, "dur": 5, "args": {{"correlation": {number}}}}}"#, at + 50),
-                format!(r#"{{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": {}, "dur": 20}}"#, at + 40),
-                format!(r#"{{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {}, "dur": 90, "args": {{"stream": 7, "correlation": {number}}}}}"#, at + 200),
+                annotation(&format!("ProfilerStep#{step}"), 1, at, 100),
+                kernel("k", 7, at, 95, 1 + step),
+                launch("cudaLaunchKernel", at + 50, 1),
+                host_event("cpu_op", "aten::mm", 1, at + 40, 20),
+                kernel("k", 7, at + 200, 90, at + 50),
             ]
-        })
-        .collect();
-        let events: Vec<&str> = events.iter().map(String::as_str).collect();
+        };
+        let events = [step(0), step(1)].concat();
         let report = trace_report(&imported(&events), &Selection::default());
         let steps: Vec<_> =
             report.steps.iter().map(|s| (s.step, s.start_ns, s.end_ns, s.compute_us)).collect();
