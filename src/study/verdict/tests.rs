@@ -326,19 +326,20 @@ fn operations_and_the_verdict_have_the_same_exposed_time() {
     assert_eq!(hidden, [Some(0.0), Some(100.0 * 20.0 / 150.0)]);
 }
 
+/// Kernels with a gap of 5 us before each, and once a longer one.
+fn with_gap(longer: i64) -> Profiled {
+    let mut profile = Profiled::default();
+    for number in 0..20 {
+        let at = 1_000 + 100 * number + if number >= 4 { longer } else { 0 };
+        let launch = profile.call("hipLaunchKernel", at - 20, 5);
+        profile.kernel(GEMM, 7, (at, 95), Some(launch));
+    }
+    profile
+}
+
 #[test]
 fn a_gap_that_is_most_of_the_idle_time_is_named() {
-    let with_gap = |gap: i64| {
-        let mut profile = Profiled::default();
-        for number in 0..20 {
-            let after = if number >= 4 { gap } else { 0 };
-            let at = 1_000 + 100 * number + after;
-            let launch = profile.call("hipLaunchKernel", at - 20, 5);
-            profile.kernel(GEMM, 7, (at, 95), Some(launch));
-        }
-        profile.judged()
-    };
-    let verdict = with_gap(460_000);
+    let verdict = with_gap(460_000).judged();
     let gap = verdict.longest_gap.clone().expect("it is most of the time");
     assert!((gap.gap_us - 460_005.0).abs() < 1.0 && gap.idle_share > 0.99, "{gap:?}");
     assert!((gap.busy_share - 0.95).abs() < 0.01, "{gap:?}");
@@ -349,19 +350,13 @@ fn a_gap_that_is_most_of_the_idle_time_is_named() {
     );
     let bound = "Upper bounds on the speedup of the recorded 1.99 ms outside the gap: 1.05x";
     assert!(text.contains(bound), "the gap hides no other bound: {text}");
-    assert_eq!(with_gap(10).longest_gap, None, "an ordinary gap");
+    assert_eq!(with_gap(10).judged().longest_gap, None, "an ordinary gap");
 }
 
 /// A copy that blocks the host before it launches the next kernels.
 #[test]
 fn a_call_that_fills_the_longest_gap_is_named() {
-    let mut profile = Profiled::default();
-    for number in 0..20 {
-        let after = if number >= 4 { 460_000 } else { 0 };
-        let at = 1_000 + 100 * number + after;
-        let launch = profile.call("hipLaunchKernel", at - 20, 5);
-        profile.kernel(GEMM, 7, (at, 95), Some(launch));
-    }
+    let mut profile = with_gap(460_000);
     // of another thread, and returns after the gap
     profile.call("hipDeviceSynchronize", 1_396, 470_000);
     let call = profile.judged().longest_gap.and_then(|gap| gap.host_call);
