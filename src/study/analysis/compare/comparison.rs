@@ -155,8 +155,8 @@ impl Comparison {
 
     /// True if the compared side is `upper-bound`, ahead of a baseline that is not.
     pub fn is_limit_ahead(&self) -> bool {
-        let is_baseline = self.baseline_side.spec.architecture.is_limit();
-        self.verdict == PairVerdict::Faster && self.is_limit() && !is_baseline
+        let is_from_limit = self.baseline_side.spec.architecture.is_limit();
+        self.verdict == PairVerdict::Faster && self.is_limit() && !is_from_limit
     }
 
     /// True if both sides are simulated: exact repeats, but subject to the simulator's error.
