@@ -32,6 +32,7 @@ use super::analysis::{
 use super::rewire::{LAUNCH_BOUND, LayerCollectives, RewireChoice, Rewiring, Setting, StepSelection};
 use base::statistics::distinct;
 use base::text::{counted, latency};
+use base::words::words;
 use plan::{Architecture, LayerSet, Phase};
 use table::Collective;
 use trace::overlap::{Class, Replays, Selection, SpanRuns, StepKey, origin_ns};
@@ -67,29 +68,20 @@ const CAVEAT: &str = "caveat: ";
 /// Maximum number of collectives named in a verdict.
 const NAMED: usize = 3;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Cause {
-    /// At least two thirds move data.
-    TransferDominated,
-    /// At least two thirds wait for the last rank.
-    SkewDominated,
-    /// Neither transfer nor waiting reaches two thirds.
-    Mixed,
-    /// The trace does not determine the cause.
-    Inconclusive,
+words! {
+    Cause, "cause" {
+        /// At least two thirds move data.
+        TransferDominated = "transfer-dominated",
+        /// At least two thirds wait for the last rank.
+        SkewDominated = "skew-dominated",
+        /// Neither transfer nor waiting reaches two thirds.
+        Mixed = "mixed",
+        /// The trace does not determine the cause.
+        Inconclusive = "inconclusive",
+    }
 }
 
 impl Cause {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TransferDominated => "transfer-dominated",
-            Self::SkewDominated => "skew-dominated",
-            Self::Mixed => "mixed",
-            Self::Inconclusive => "inconclusive",
-        }
-    }
-
     /// Cause, from the time that moves data, that waits for the last rank, and that is one or the other.
     fn new(transfer_us: f64, waited_us: f64, unknown_us: f64) -> Self {
         let all = transfer_us + waited_us + unknown_us;

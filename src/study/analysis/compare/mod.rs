@@ -115,26 +115,19 @@ impl Cells {
     pub fn measure(&self, report: &mut ComparisonReport, measure: &'static Measure) {
         let records: Vec<&Record> = self.0.iter().map(|cell| &cell.record).collect();
         let values = measure.of_all(&records);
-        let by_run: HashMap<&str, Option<f64>> =
-            records.iter().map(|record| record.run.as_str()).zip(values).collect();
-        let texts: HashMap<&str, &str> = match measure.scope {
-            MeasureScope::Quality => records
-                .iter()
-                .filter_map(|record| {
-                    Some((record.run.as_str(), record.quality.as_ref()?.text_hash.as_str()))
-                })
-                .collect(),
-            _ => HashMap::new(),
-        };
+        let is_quality = measure.scope == MeasureScope::Quality;
+        // value of a run, and the text that it is of
+        let by_run = self.0.iter().zip(values).map(|(cell, value)| {
+            let quality = cell.record.quality.as_ref().filter(|_| is_quality);
+            (cell.record.run.as_str(), (value, quality.map(|quality| quality.text_hash.as_str())))
+        });
+        let by_run: HashMap<&str, (Option<f64>, Option<&str>)> = by_run.collect();
         for pair in &mut report.pairs {
-            let text = |run: &String| texts.get(run.as_str());
-            let of_one_text = text(&pair.baseline_run) == text(&pair.run);
-            let record_of = |run: &String| by_run.get(run.as_str()).copied().flatten();
-            let values = [record_of(&pair.baseline_run), record_of(&pair.run)];
-            let [baseline, other] = values;
+            let of = |run: &String| by_run.get(run.as_str()).copied().unwrap_or_default();
+            let [(baseline, text), (other, other_text)] = [&pair.baseline_run, &pair.run].map(of);
             let ratio = other.zip(baseline).map(|(b, a)| b / a);
-            let ratio = ratio.filter(|ratio| ratio.is_finite() && of_one_text);
-            pair.measured = Some(MeasureComparison { measure, values, ratio });
+            let ratio = ratio.filter(|ratio| ratio.is_finite() && text == other_text);
+            pair.measured = Some(MeasureComparison { measure, values: [baseline, other], ratio });
         }
     }
 }
