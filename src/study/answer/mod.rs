@@ -520,8 +520,8 @@ fn widest(records: &[Record], varied: &Varied) -> Option<String> {
 /// KL of the fastest architecture against `standard`, or a note that nobody evaluated it. `None` if nothing
 /// is faster than `standard`.
 fn quality(records: &[Record], question: &ComparisonQuestion) -> Option<String> {
-    let value = question.winner()?.value;
-    let of_value = records.iter().filter(|record| question.axis.phrase(&record.spec) == value);
+    let value = &question.winner.as_ref()?.value;
+    let of_value = records.iter().filter(|record| question.axis.phrase(&record.spec) == *value);
     let mut found: Vec<&RunQuality> = of_value.filter_map(|record| record.quality.as_deref()).collect();
     found.sort_by(|a, b| a.quality.kl.total_cmp(&b.quality.kl));
     found.dedup_by(|a, b| a.quality.kl == b.quality.kl);

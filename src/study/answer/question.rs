@@ -43,11 +43,32 @@ pub(super) struct ComparisonQuestion<'a> {
     twins: Vec<(String, String)>,
     /// Reason that noise explains the differences; `None` if they are conclusive.
     doubt: Option<String>,
+    /// Pairs without limits (`upper-bound`) and twins, grouped by setting, in the order of the comparison.
+    choices: Vec<(String, Vec<&'a Comparison>)>,
+    /// Value that is fastest in most settings, alone or tied; `None` if nothing is faster than the baseline.
+    pub winner: Option<Winner<'a>>,
 }
 
 impl<'a> ComparisonQuestion<'a> {
     pub fn new(axis: &'a Axis, report: &'a ComparisonReport, settings: &'a Varied) -> Self {
-        Self { axis, report, settings, twins: twins(axis, report), doubt: inconclusive(report) }
+        let twins = twins(axis, report);
+        let value = |pair: &Comparison| axis.phrase(&pair.side.spec);
+        let is_twin = |pair: &Comparison| twins.iter().any(|(twin, _)| *twin == value(pair));
+        let choices = report.pairs.iter().filter(|pair| !pair.is_limit() && !is_twin(pair));
+        let choices = grouped(choices.map(|pair| (settings.phrase(&pair.side.spec), pair)));
+        let leads = choices.iter().flat_map(|(_, pairs)| {
+            let fastest = fastest(pairs);
+            let is_tied = fastest.len() > 1;
+            fastest.into_iter().map(move |pair| (axis.phrase(&pair.side.spec), (pair, is_tied)))
+        });
+        let winners = grouped(leads).into_iter().map(|(value, leads)| Winner {
+            value,
+            tied: leads.iter().filter(|(_, is_tied)| *is_tied).count(),
+            pairs: leads.into_iter().map(|(pair, _)| pair).collect(),
+        });
+        // the first of several
+        let winner = winners.rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)));
+        Self { axis, report, settings, twins, doubt: inconclusive(report), choices, winner }
     }
 
     /// Compared cell's value of the axis: `ladder`, `TP 8`, `NCCL_ALGO=Ring`.
@@ -59,29 +80,9 @@ impl<'a> ComparisonQuestion<'a> {
         self.axis.phrase(&pair.baseline_side.spec)
     }
 
-    /// Pairs without limits (`upper-bound`) and twins, grouped by setting, in the order of the comparison.
-    fn choices(&self) -> Vec<(String, Vec<&Comparison>)> {
-        let is_twin = |pair: &Comparison| self.twins.iter().any(|(twin, _)| *twin == self.value(pair));
-        let is_choice = |pair: &&Comparison| !pair.is_limit() && !is_twin(pair);
-        let choices = self.report.pairs.iter().filter(is_choice);
-        grouped(choices.map(|pair| (self.setting(pair), pair)))
-    }
-
-    /// Value that is fastest in most settings, alone or tied; `None` if nothing is faster than the baseline.
-    pub fn winner(&self) -> Option<Winner<'_>> {
-        let choices = self.choices();
-        let leads = choices.iter().flat_map(|(_, pairs)| {
-            let fastest = fastest(pairs);
-            let is_tied = fastest.len() > 1;
-            fastest.into_iter().map(move |pair| (self.value(pair), (pair, is_tied)))
-        });
-        let winners = grouped(leads).into_iter().map(|(value, leads)| Winner {
-            value,
-            tied: leads.iter().filter(|(_, is_tied)| *is_tied).count(),
-            pairs: leads.into_iter().map(|(pair, _)| pair).collect(),
-        });
-        // the first of several
-        winners.rev().max_by_key(|winner| (winner.pairs.len(), Reverse(winner.tied)))
+    /// Choices of all settings.
+    fn all_choices(&self) -> impl Iterator<Item = &'a Comparison> {
+        self.choices.iter().flat_map(|(_, pairs)| pairs.iter().copied())
     }
 
     /// Bands in which simulations tie: ` within 2 %`; empty for measurements, whose intervals decide.
@@ -127,9 +128,9 @@ impl<'a> ComparisonQuestion<'a> {
 
     /// Settings in which the winner is not the fastest.
     pub fn elsewhere(&self) -> Option<String> {
-        let (choices, winner) = (self.choices(), self.winner()?);
+        let winner = self.winner.as_ref()?;
         let (mut elsewhere, mut without) = (Vec::new(), Vec::new());
-        for (setting, pairs) in &choices {
+        for (setting, pairs) in &self.choices {
             let fastest = fastest(pairs);
             let mut undecided = pairs.iter().filter(|pair| pair.verdict.is_undecided());
             match fastest.first() {
@@ -161,15 +162,14 @@ impl<'a> ComparisonQuestion<'a> {
 
     /// Settings whose fastest simulations differ by less than the simulator's error.
     pub fn tied(&self) -> Option<String> {
-        let choices = self.choices();
-        let tied = choices.iter().filter_map(|(setting, pairs)| {
+        let tied = self.choices.iter().filter_map(|(setting, pairs)| {
             let fastest = fastest(pairs);
             let is_tie = fastest.len() > 1;
             is_tie.then(|| format!("{setting} ({})", self.named_with_ratios(&fastest)))
         });
         let tied: Vec<String> = tied.collect();
         let count = counted(tied.len(), "setting");
-        let list = listed(tied).filter(|_| choices.len() > 1)?;
+        let list = listed(tied).filter(|_| self.choices.len() > 1)?;
         Some(format!("The fastest tie{} in {count}: {list}.", self.within()))
     }
 
@@ -263,12 +263,11 @@ impl<'a> ComparisonQuestion<'a> {
 
     /// Winner, or else the first choice, with all its pairs.
     fn named_first(&self) -> Option<(String, Vec<&Comparison>)> {
-        let choices = self.choices();
-        let value = self.winner().map(|winner| winner.value).or_else(|| {
-            choices.first().and_then(|(_, pairs)| pairs.first()).map(|pair| self.value(pair))
-        })?;
-        let all = choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
-        let pairs = all.filter(|pair| self.value(pair) == value).collect();
+        let value = match &self.winner {
+            Some(winner) => winner.value.clone(),
+            None => self.value(self.all_choices().next()?),
+        };
+        let pairs = self.all_choices().filter(|pair| self.value(pair) == value).collect();
         Some((value, pairs))
     }
 
@@ -475,7 +474,7 @@ impl<'a> ComparisonQuestion<'a> {
         let has_published = self.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
         let titles = titles.into_iter().chain(has_published.then_some("published"));
         let mut table = Table::new(titles).least(&LEAST);
-        let leaders = self.choices().into_iter().map(|(_, pairs)| (pairs.len() > 1, fastest(&pairs)));
+        let leaders = self.choices.iter().map(|(_, pairs)| (pairs.len() > 1, fastest(pairs)));
         let leaders: Vec<(bool, Vec<&Comparison>)> = leaders.collect();
         let (settings, left_out) = self.table_settings();
         let in_rows = settings.iter().flat_map(|(setting, pairs)| {

@@ -81,22 +81,21 @@ impl ComparisonQuestion<'_> {
     /// Headline: the winner, its largest lead and where, in one sentence. `metric` follows the baseline, where no title says
     /// what the ratios are of: ` in tokens/s`.
     pub fn headline(&self, metric: &str) -> String {
-        let choices = self.choices();
         let Some(baseline) = self.report.pairs.first().map(|pair| self.baseline(pair)) else {
             return "No cell has a baseline to be compared with.".into();
         };
-        if choices.is_empty() {
+        if self.choices.is_empty() {
             return format!("Only upper-bound was compared with {baseline}.");
         }
         if let Some(why) = &self.doubt {
             return format!("Inconclusive, run again on an idle machine: {why}");
         }
-        let text = match self.winner() {
+        let text = match &self.winner {
             Some(winner) => {
                 let faster = self.faster_than(&baseline, metric);
-                self.headline_of_winner(&winner, &choices, &faster, &baseline)
+                self.headline_of_winner(winner, &faster, &baseline)
             }
-            None => self.headline_without_winner(&choices, &baseline),
+            None => self.headline_without_winner(&baseline),
         };
         match *self.axis == Axis::ARCHITECTURE {
             true => capitalized(&text),
@@ -104,22 +103,16 @@ impl ComparisonQuestion<'_> {
         }
     }
 
-    fn headline_of_winner(
-        &self,
-        winner: &Winner<'_>,
-        choices: &[(String, Vec<&Comparison>)],
-        faster: &str,
-        baseline: &str,
-    ) -> String {
+    fn headline_of_winner(&self, winner: &Winner<'_>, faster: &str, baseline: &str) -> String {
         let name = self.with_twins(&winner.value);
-        let tied = self.tied_everywhere(winner, choices);
-        match (&winner.pairs[..], choices) {
+        let tied = self.tied_everywhere(winner);
+        match (&winner.pairs[..], &self.choices[..]) {
             ([only], [(_, pairs)]) if winner.tied > 0 => {
                 let at = setting_phrase(only, self.axis);
                 let named = self.named_with_ratios(&fastest(pairs));
                 format!("too close to call at {at}: {named}{}", self.unit_of(baseline))
             }
-            ([only], _) => {
+            ([only], choices) => {
                 let at = match choices {
                     [_] => setting_phrase(only, self.axis),
                     _ => self.setting(only),
@@ -131,7 +124,7 @@ impl ComparisonQuestion<'_> {
                 format!("{name} is {each} {faster}{tied}")
             }
             (pairs, _) => {
-                let larger = self.larger_gain(pairs, choices);
+                let larger = self.larger_gain(pairs);
                 format!("{name} is {}{tied}{larger}", self.largest_lead(pairs, faster))
             }
         }
@@ -142,21 +135,19 @@ impl ComparisonQuestion<'_> {
         if self.pays_off().is_some() {
             return self.largest_gain();
         }
-        let level = largest(&self.winner()?.pairs);
+        let level = largest(&self.winner.as_ref()?.pairs);
         level.iter().find(|pair| pair.published_speedup.is_some()).or(level.first()).copied()
     }
 
     /// Pair with the largest gain of all choices.
     pub fn largest_gain(&self) -> Option<&Comparison> {
-        let pairs = self.choices().into_iter().flat_map(|(_, pairs)| pairs);
-        let faster = pairs.filter(|pair| pair.verdict == PairVerdict::Faster);
+        let faster = self.all_choices().filter(|pair| pair.verdict == PairVerdict::Faster);
         faster.max_by(|a, b| a.speedup.total_cmp(&b.speedup))
     }
 
     /// Largest gain, if another choice than the winner has it: `; the largest gain is ladder's, 1.46x at batch 1`.
-    fn larger_gain(&self, own: &[&Comparison], choices: &[(String, Vec<&Comparison>)]) -> String {
-        let pairs = choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
-        let faster = pairs.filter(|pair| pair.verdict == PairVerdict::Faster);
+    fn larger_gain(&self, own: &[&Comparison]) -> String {
+        let faster = self.all_choices().filter(|pair| pair.verdict == PairVerdict::Faster);
         let level = largest(&faster.collect::<Vec<_>>());
         let is_own = |pair: &&Comparison| own.iter().any(|own| std::ptr::eq(*own, *pair));
         match level.first().filter(|_| !level.iter().any(is_own)) {
@@ -190,8 +181,8 @@ impl ComparisonQuestion<'_> {
     }
 
     /// Values that tie with the winner wherever it is the fastest: `, tied with parallel within 5 %`.
-    fn tied_everywhere(&self, winner: &Winner<'_>, choices: &[(String, Vec<&Comparison>)]) -> String {
-        let values = choices.iter().map(|(_, pairs)| {
+    fn tied_everywhere(&self, winner: &Winner<'_>) -> String {
+        let values = self.choices.iter().map(|(_, pairs)| {
             fastest(pairs).into_iter().map(|pair| self.value(pair)).collect::<Vec<String>>()
         });
         let own = values.filter(|values| values.contains(&winner.value));
@@ -208,20 +199,19 @@ impl ComparisonQuestion<'_> {
         if self.doubt.is_some() {
             return None;
         }
-        let (choices, winner) = (self.choices(), self.winner()?);
+        let (settings, winner) = (self.choices.len(), self.winner.as_ref()?);
         let baseline = self.baseline(winner.pairs[0]);
-        let all = || choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
-        let settings: Vec<&[&Comparison]> = choices.iter().map(|(_, pairs)| pairs.as_slice()).collect();
-        let next = self.over_next(&winner, &settings);
-        let is_everywhere = winner.pairs.len() == choices.len() && winner.tied == 0;
-        if choices.len() == 1 || choices.len() == 2 && is_everywhere {
+        let next = self.over_next(winner);
+        let is_everywhere = winner.pairs.len() == settings && winner.tied == 0;
+        if settings == 1 || settings == 2 && is_everywhere {
             return next;
         }
-        let several = all().map(|pair| self.value(pair)).collect::<BTreeSet<String>>().len() > 1;
+        let several =
+            self.all_choices().map(|pair| self.value(pair)).collect::<BTreeSet<String>>().len() > 1;
         let adjective = if several { "fastest" } else { "faster" };
-        let share = |wins: usize| share_of_settings(wins, choices.len());
+        let share = |wins: usize| share_of_settings(wins, settings);
         let (alone, within) = (winner.pairs.len() - winner.tied, self.within());
-        let ahead = self.ahead(&winner, &choices);
+        let ahead = self.ahead(winner);
         let wins = match (alone, winner.tied) {
             (alone, 0) => format!("{adjective} in {}", share(alone)),
             (0, tied) => format!("tied for {adjective}{within} in {}{ahead}", share(tied)),
@@ -229,7 +219,8 @@ impl ComparisonQuestion<'_> {
                 format!("{adjective} in {}, tied for it{within} in {tied}{ahead}", share(alone))
             }
         };
-        let own: Vec<&Comparison> = all().filter(|pair| self.value(pair) == winner.value).collect();
+        let own = self.all_choices().filter(|pair| self.value(pair) == winner.value);
+        let own: Vec<&Comparison> = own.collect();
         let ties = match own.iter().filter(|pair| pair.verdict.is_tie()).count() {
             0 => String::new(),
             ties if several => format!(", tied with {baseline} in {ties}"),
@@ -254,7 +245,7 @@ impl ComparisonQuestion<'_> {
 
     /// [`Self::wins`] as a sentence: `Ladder is fastest in 7 of 20 settings, ...`.
     pub fn wins_of_winner(&self) -> Option<String> {
-        let (wins, winner) = (self.wins()?, self.winner()?);
+        let (wins, winner) = (self.wins()?, self.winner.as_ref()?);
         let text = match wins.starts_with("where ") {
             // the lead over the runner-up alone, with or without the settings it is of
             true => format!("{}: {wins}", winner.value),
@@ -283,9 +274,9 @@ impl ComparisonQuestion<'_> {
 
     /// Lead of the winner over the next choice where it leads alone: `1.07x the tokens/s of parallel, the runner-up`.
     /// `None` without another choice.
-    fn over_next(&self, winner: &Winner<'_>, settings: &[&[&Comparison]]) -> Option<String> {
+    fn over_next(&self, winner: &Winner<'_>) -> Option<String> {
         let mut by: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-        for pairs in settings {
+        for (_, pairs) in &self.choices {
             let best = match fastest(pairs)[..] {
                 [best] if self.value(best) == winner.value => best,
                 _ => continue,
@@ -299,15 +290,15 @@ impl ComparisonQuestion<'_> {
         let (ratio, count) = (median(&ratios)?, ratios.len());
         let median_note = if count > 1 { " (median)" } else { "" };
         // its lead is only known where it wins alone
-        let where_alone = if count < settings.len() { "where fastest, " } else { "" };
+        let where_alone = if count < self.choices.len() { "where fastest, " } else { "" };
         let unit = self.unit();
         Some(format!("{where_alone}{ratio:.2}x the {unit} of {next}, the runner-up{median_note}"))
     }
 
     /// Values with more tokens/s than the winner where it ties, with their numbers of settings: ` (parallel ahead
     /// in 4)`.
-    fn ahead(&self, winner: &Winner<'_>, choices: &[(String, Vec<&Comparison>)]) -> String {
-        let ahead = choices.iter().filter_map(|(setting, pairs)| {
+    fn ahead(&self, winner: &Winner<'_>) -> String {
+        let ahead = self.choices.iter().filter_map(|(setting, pairs)| {
             let fastest: Vec<String> = fastest(pairs).iter().map(|pair| self.value(pair)).collect();
             let is_ahead = fastest.contains(&winner.value) && fastest[0] != winner.value;
             is_ahead.then(|| (fastest[0].clone(), setting))
@@ -318,8 +309,8 @@ impl ComparisonQuestion<'_> {
         listed(named.collect()).map_or(String::new(), |list| format!(" ({list})"))
     }
 
-    fn headline_without_winner(&self, choices: &[(String, Vec<&Comparison>)], baseline: &str) -> String {
-        let pairs = || choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
+    fn headline_without_winner(&self, baseline: &str) -> String {
+        let pairs = || self.all_choices();
         let rivals = distinct(pairs().map(|pair| self.value(pair)));
         let slower = rivals.iter().filter_map(|rival| {
             let is_slower =
@@ -349,7 +340,7 @@ impl ComparisonQuestion<'_> {
             );
         }
         let limits: BTreeSet<String> = self.report.pairs.iter().map(|pair| self.setting(pair)).collect();
-        let several = match (choices.len(), limits.len().saturating_sub(choices.len())) {
+        let several = match (self.choices.len(), limits.len().saturating_sub(self.choices.len())) {
             (1, _) => String::new(),
             (settings, 0) => format!(" in any of {settings} settings"),
             // with the axis of P2P or TP, upper-bound has settings of its own

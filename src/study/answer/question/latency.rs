@@ -30,10 +30,10 @@ impl ComparisonQuestion<'_> {
         }
         let others = self.settings.without(&LINK);
         let mut found = Vec::new();
-        for (_, pairs) in self.choices() {
+        for (_, pairs) in &self.choices {
             let spec = &pairs.first()?.side.spec;
             let Link::Emulated { alpha_us, .. } = spec.link else { return None };
-            let named = fastest(&pairs).into_iter().map(|pair| self.value(pair));
+            let named = fastest(pairs).into_iter().map(|pair| self.value(pair));
             found.push((others.phrase(spec), AtLatency { alpha_us, fastest: named.collect() }));
         }
         let mut parts = Vec::new();
