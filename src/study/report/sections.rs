@@ -257,7 +257,7 @@ pub fn words(html: &mut Html) {
         ),
         (
             "intervals",
-            "95 % bootstrap intervals that resample rounds, then samples within each round; ratios are paired by round. Runs with fewer than 6 samples and simulations (deterministic) have none.",
+            "Of a cell: 95 % bootstrap intervals that resample rounds, then samples within each round. Of a ratio: Student's t of the logarithms of the rounds' ratios; of a single round a bootstrap of its samples. Runs with fewer than 6 samples and simulations (deterministic) have none.",
         ),
         (
             "verdict",

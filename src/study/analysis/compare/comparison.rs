@@ -5,8 +5,8 @@
 //! Of a hundred ratios that are all 1, about five have a 95% interval that excludes 1. The adjustment bounds the share
 //! of false positives among the reported differences (the false discovery rate). It holds for comparisons that are
 //! independent or positively dependent, as with a shared baseline. Holm's method, which bounds the chance of a single
-//! false positive, needs p-values of 0.05 / comparisons: finer than a bootstrap of 2,000 resamples can give for 50 or
-//! more comparisons.
+//! false positive, needs p-values of 0.05 / comparisons: finer than the 2,000 resamples of a single round can give for 50
+//! or more comparisons.
 //!
 //! Selection of runs for a comparison: those that match a filter, plus their baselines.
 //!
