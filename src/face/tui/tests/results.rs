@@ -92,7 +92,7 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
     let mut driver = ended_sweep((120, 40));
     let screen = driver.screen();
     assert!(screen.contains("ladder p2p-off") && !screen.contains("  cells: "), "{screen}");
-    assert!(screen.contains("Ladder is 1.25x [1.24, 1.26] (P2P on) and 1.33x ["), "{screen}");
+    assert!(screen.contains("Ladder is 1.25x [1.25, 1.25] (P2P on) and 1.33x ["), "{screen}");
     // medians of all rounds, not the last one's: that was slower by a tenth twice
     let cell = &driver.state.live.cells[0];
     assert!((cell.tpot_ms.unwrap() - 5.5).abs() < 1e-9, "{:?}", cell.tpot_ms);
@@ -122,7 +122,7 @@ fn a_long_result_leaves_few_rows_of_a_low_window_to_the_cells() {
 fn the_smallest_window_keeps_headline_trust_table_and_next_keys() {
     let mut driver = ended_sweep((60, 16));
     for kept in [
-        "Ladder is 1.25x [1.24, 1.26] (P2P on)",
+        "Ladder is 1.25x [1.25, 1.25] (P2P on)",
         "emulated-link, 9 samples a cell",
         "6 compare  5 pareto  3 runs",
         "more lines",
@@ -257,7 +257,7 @@ fn a_tall_window_shows_the_whole_stored_result_of_an_experiment() {
         let runs = driver.state.live.results().iter().map(|run| Record::clone(run)).collect();
         send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
         press(&mut driver, KeyCode::Char('1'));
-        driver.shows("Ladder is 1.25x [1.24, 1.26] (P2P on)");
+        driver.shows("Ladder is 1.25x [1.25, 1.25] (P2P on)");
         let screen = driver.screen();
         // a card leaves the cells to the grid below it
         assert_eq!(screen.contains("tok/s vs standard"), is_whole, "{screen}");
@@ -274,7 +274,7 @@ fn a_low_window_keeps_the_settings_of_a_stored_headline() {
     let runs = driver.state.live.results().iter().map(|run| Record::clone(run)).collect();
     send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
     press(&mut driver, KeyCode::Char('1'));
-    driver.shows("Ladder is 1.25x [1.24, 1.26]");
+    driver.shows("Ladder is 1.25x [1.25, 1.25]");
     driver.shows("(P2P off)");
 }
 

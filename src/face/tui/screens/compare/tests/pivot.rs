@@ -454,7 +454,7 @@ fn a_small_window_shows_whole_clauses_and_has_the_rest_in_the_notes() {
     };
     let driver = on(compared(), (80, 24));
     driver.shows("▲ faster; 9 samples in 3 rounds each …");
-    assert!(folded(&driver, "by TPOT 1.25x; p 0.037 (BH)") && folded(&driver, "all tiny f32 tp2"));
+    assert!(folded(&driver, "by TPOT 1.25x; p <.001 (BH)") && folded(&driver, "all tiny f32 tp2"));
     let driver = on(grid().to_vec(), (80, 24));
     assert!(folded(&driver, "standard decodes "), "{}", driver.screen());
 }

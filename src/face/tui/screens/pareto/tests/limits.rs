@@ -245,6 +245,8 @@ fn a_dash_is_explained_where_a_series_has_no_point_within_the_limit() {
     let mut driver = driver(200, 60);
     driver.state.pareto.table = Some(true);
     type_limit(&mut driver, "150");
+    driver.hides("best tokens/s/GPU within");
+    type_limit(&mut driver, "200");
     let shown = driver.screen();
     let row = shown.lines().find(|line| line.contains(" ● standard p2p-on  ")).unwrap_or_default();
     assert!(row.contains("   -"), "standard takes longer: {shown}");
