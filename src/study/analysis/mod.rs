@@ -76,7 +76,7 @@ pub use names::{
     operation_table, time_parts, totals_of,
 };
 pub use noise::{WideRounds, noise_forecast, overload, wide_rounds};
-pub(crate) use noise::{inconclusive, slow_limit};
+pub(crate) use noise::{inconclusive, is_measured_apart, is_of_debug_build, load_words, slow_limit};
 pub use operations::{
     ComputeTimes, OperationDifference, OperationDifferences, OperationFamily, OperationShare,
     operation_differences,

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use super::compare::{Axis, CellMatching, Flag, Pair, PooledCell};
 use super::{Cells, Comparison, ComparisonReport, PairVerdict, Side, Varied};
 use base::statistics::{extent, median};
-use base::text::counted;
+use base::text::{counted, digits};
 use run::sim::LINK_WARNING;
-use table::{CellRuns, Link, P2p, Provenance, Record, Spec, host, limit};
+use table::{CellRuns, Link, P2p, Provenance, Record, Sample, Spec, completion_ms, host, limit};
 
 /// Smallest lead of `standard` over `upper-bound` reported as noise, as a share of throughput: `upper-bound` does the
 /// same work without communication and cannot be slower.
@@ -43,7 +43,7 @@ impl Noise {
                 noise.0.entry((spec.key(), host.clone())).or_insert_with(|| why.to_owned());
             };
             for wide in wide_rounds(&records) {
-                add(&wide.spec, &format!("its rounds took {}", wide.words()));
+                add(&wide.spec, &format!("its rounds vary from {}", wide.words()));
             }
             if let Ok(report) = Cells::from_records(&records).compare(&Axis::ARCHITECTURE, None) {
                 for pair in slow_limits(&report) {
@@ -74,15 +74,27 @@ fn slow_limits(report: &ComparisonReport) -> impl Iterator<Item = &Comparison> {
         pair.speedup < FAR_BELOW || pair.speedup_ci95.is_none_or(|[_, most]| most < 1.0)
     };
     let slower = report.pairs.iter().filter(plain).filter(|pair| pair.speedup < 1.0 - NOISE);
-    // rounds measured apart cannot rank the pair
-    slower.filter(surely).filter(|pair| pair.rounds_apart == 0)
+    slower.filter(surely).filter(|pair| !is_measured_apart(pair))
 }
 
-/// Cell whose slowest round takes at least 1.3 times as long as its fastest.
+/// True if too few rounds of a pair were measured side by side to compare it.
+pub(crate) fn is_measured_apart(pair: &Comparison) -> bool {
+    pair.rounds_apart > 0 && pair.verdict == PairVerdict::Unknown
+}
+
+/// Mean decode step of a sample (ms); its latency if it decodes nothing.
+pub(super) fn mean_step_ms(spec: &Spec, sample: &Sample) -> f64 {
+    match spec.output_tokens {
+        0 | 1 => completion_ms(sample),
+        tokens => sample.decode_ms / f64::from(tokens - 1),
+    }
+}
+
+/// Range of a cell's rounds; `of_cell` and `of_side` only return ranges of 1.3x and more.
 #[derive(Clone, Debug)]
 pub struct WideRounds {
     pub spec: Spec,
-    /// Mean decode step of the fastest round and of the slowest one.
+    /// Mean decode step of the fastest round and of the slowest one; of a prefill alone, its latency.
     pub least_ms: f64,
     pub most_ms: f64,
 }
@@ -91,16 +103,23 @@ impl WideRounds {
     /// Range of a cell's rounds; `None` if they vary less.
     pub fn of_cell(cell: &CellRuns<'_>) -> Option<Self> {
         let spec = cell.ok().next()?.spec.clone();
-        let steps = spec.output_tokens.saturating_sub(1).max(1);
         let mut rounds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for run in cell.ok() {
-            let decode_ms = run.samples.iter().map(|sample| sample.decode_ms);
-            rounds.entry(run.round).or_default().extend(decode_ms);
+            let steps_ms = run.samples.iter().map(|sample| mean_step_ms(&spec, sample));
+            rounds.entry(run.round).or_default().extend(steps_ms);
         }
-        let middles = rounds.values().filter_map(|decode_ms| median(decode_ms));
-        let [least_ms, most_ms] = extent(middles.map(|middle| middle / f64::from(steps)))?;
-        let wide = Self { spec, least_ms, most_ms };
-        (least_ms > 0.0 && wide.ratio() >= WIDE).then_some(wide)
+        let [least_ms, most_ms] = extent(rounds.values().filter_map(|steps_ms| median(steps_ms)))?;
+        Some(Self { spec, least_ms, most_ms }).filter(Self::is_wide)
+    }
+
+    /// Range of the rounds in which a side is compared; `None` if they vary less.
+    pub(crate) fn of_side(side: &Side) -> Option<Self> {
+        let [least_ms, most_ms] = side.rounds_ms?;
+        Some(Self { spec: side.spec.clone(), least_ms, most_ms }).filter(Self::is_wide)
+    }
+
+    fn is_wide(&self) -> bool {
+        self.least_ms > 0.0 && self.ratio() >= WIDE
     }
 
     /// Slowest round over the fastest.
@@ -108,9 +127,15 @@ impl WideRounds {
         self.most_ms / self.least_ms
     }
 
-    /// Range as text: `21.00 to 39.00 ms per step on average`. TPOT, a median of steps, can vary less.
+    /// Range without its unit: `21.0 to 39.0`.
+    pub(crate) fn range(&self) -> String {
+        format!("{} to {}", digits(self.least_ms), digits(self.most_ms))
+    }
+
+    /// Range with its ratio: `21.0 to 39.0 ms per step (1.86x)`.
     pub fn words(&self) -> String {
-        format!("{:.2} to {:.2} ms per step on average", self.least_ms, self.most_ms)
+        let unit = if self.spec.output_tokens > 1 { "ms per step" } else { "ms to the first token" };
+        format!("{} {unit} ({:.2}x)", self.range(), self.ratio())
     }
 }
 
@@ -128,9 +153,24 @@ pub fn overload(records: &[Record]) -> Option<String> {
     // earlier runs of a sweep are load for later ones, so the largest runs set the limit
     let on_cpus = records.iter().filter(|record| load_of(record).is_some());
     let bearable =
-        on_cpus.clone().filter_map(|run| Some(most_load(cores(run)?, run.spec.tp))).fold(0.0, f64::max);
-    let cores = counted(on_cpus.filter_map(cores).max()?, "core");
-    (load > bearable).then(|| format!("the load was {load:.1} on {cores}"))
+        on_cpus.filter_map(|run| Some(most_load(cores(run)?, run.spec.tp))).fold(0.0, f64::max);
+    load_words(records).filter(|_| load > bearable).map(|words| format!("overloaded, {words}"))
+}
+
+/// Range of the load at the start of CPU runs: `load 7.5 on 2 cores`, `load 1.0 to 5.0 on 2 cores`; `None` if no run
+/// recorded it.
+pub(crate) fn load_words(records: &[Record]) -> Option<String> {
+    let [least, most] = extent(records.iter().filter_map(load_of))?;
+    let [least, most] = [least, most].map(|load| format!("{load:.1}"));
+    let range = if least == most { least } else { format!("{least} to {most}") };
+    let on_cpus = records.iter().filter(|record| load_of(record).is_some());
+    Some(format!("load {range} on {}", counted(on_cpus.filter_map(cores).max()?, "core")))
+}
+
+/// True if a CPU run came from an unoptimized build.
+pub(crate) fn is_of_debug_build(record: &Record) -> bool {
+    record.spec.backend.computes_on_cores()
+        && record.environment.get("build").is_some_and(|build| build.as_str() == Some("debug"))
 }
 
 /// One-minute load average when a CPU run began.
@@ -310,19 +350,22 @@ fn faster_without_p2p(report: &ComparisonReport) -> Option<String> {
 
 /// Rounds of one cell that vary by more than the largest lead, where no lead is significant.
 fn varying_rounds(report: &ComparisonReport) -> Option<String> {
-    let choices = || report.pairs.iter().filter(|pair| !pair.is_limit());
+    let choices = || report.pairs.iter().filter(|pair| !pair.is_limit() && !is_measured_apart(pair));
     if choices().any(|pair| matches!(pair.verdict, PairVerdict::Faster | PairVerdict::Slower)) {
         return None;
     }
     let lead = |pair: &Comparison| pair.speedup.max(1.0 / pair.speedup) - 1.0;
     let (rival, lead) = choices().map(|pair| (pair, lead(pair))).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let spreads = sides(report).filter_map(|side| Some((side, side.spread?)));
-    let (side, spread) = spreads.max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (spread > lead).then(|| {
+    let ranges = sides(report).filter_map(|side| {
+        let [least_ms, most_ms] = side.all_rounds_ms?;
+        Some(WideRounds { spec: side.spec.clone(), least_ms, most_ms })
+    });
+    let widest = ranges.max_by(|a, b| a.ratio().total_cmp(&b.ratio()))?;
+    (widest.ratio() - 1.0 > lead).then(|| {
         format!(
-            "tokens/s of {} varies by {:.0} % between rounds, more than any choice differs from {} ({}: {:.2}x)",
-            side.spec.architecture_label(),
-            100.0 * spread,
+            "rounds of {} vary from {}, more than any choice differs from {} ({}: {:.2}x)",
+            widest.spec.architecture_label(),
+            widest.words(),
             rival.baseline,
             rival.value,
             rival.speedup

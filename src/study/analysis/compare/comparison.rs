@@ -260,9 +260,13 @@ pub struct Side {
     /// Number of timed generations, over all rounds.
     pub samples: u32,
     pub rounds: usize,
-    /// Slowest round over the fastest, less 1; `None` for simulations and with a single round.
+    /// Mean decode step of the fastest and of the slowest of these rounds (ms); `None` for simulations and with a single
+    /// round.
     #[serde(skip)]
-    pub spread: Option<f64>,
+    pub rounds_ms: Option<[f64; 2]>,
+    /// As `rounds_ms`, of all rounds of the cell, compared or not.
+    #[serde(skip)]
+    pub all_rounds_ms: Option<[f64; 2]>,
     /// Busy time of the comm lane, hidden or not (ms).
     pub comm_ms: Option<f64>,
     /// Part of `comm_ms` during which the compute lane was idle (ms).
@@ -304,7 +308,8 @@ impl Side {
             completion_ms: metrics.completion_ms,
             samples: metrics.samples,
             rounds: cell.rounds.len(),
-            spread: cell.spread(),
+            rounds_ms: cell.rounds_ms(),
+            all_rounds_ms: cell.rounds_ms(),
             comm_ms: overlap.map(|o| o.comm_ms),
             exposed_comm_ms: overlap.map(|o| o.exposed_comm_ms),
             exposed_pct: overlap.and_then(Overlap::exposed_pct),

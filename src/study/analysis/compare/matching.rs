@@ -15,6 +15,7 @@ use super::comparison::Flag;
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Decoding;
+use crate::analysis::noise::mean_step_ms;
 use base::statistics::{
     LEAST_SAMPLES, distinct, extent, interval_of_few, interval95, median, p_value, p_value_of_few,
     resample,
@@ -140,15 +141,16 @@ impl PooledCell {
         Some(cell)
     }
 
-    /// Slowest round over the fastest, less 1; `None` for simulations and with a single round.
-    pub fn spread(&self) -> Option<f64> {
+    /// Mean decode step of the fastest and of the slowest round (ms); `None` for simulations and with a single round.
+    pub fn rounds_ms(&self) -> Option<[f64; 2]> {
         if self.record.provenance == Provenance::Simulated || self.rounds.len() < 2 {
             return None;
         }
-        let of_round =
-            |samples: &Vec<Sample>| median(&samples.iter().map(completion_ms).collect::<Vec<_>>());
-        let [least, most] = extent(self.rounds.values().filter_map(of_round))?;
-        (least > 0.0).then(|| most / least - 1.0)
+        let steps_ms = |samples: &Vec<Sample>| -> Vec<f64> {
+            samples.iter().map(|sample| mean_step_ms(&self.record.spec, sample)).collect()
+        };
+        let of_rounds = self.rounds.values().filter_map(|samples| median(&steps_ms(samples)));
+        extent(of_rounds).filter(|[least, _]| *least > 0.0)
     }
 
     /// Key of everything but the axis and the settings that follow from it.

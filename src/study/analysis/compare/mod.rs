@@ -251,6 +251,8 @@ impl Pair<'_> {
             )));
         }
         let (mut baseline_side, mut side) = (Side::new(baseline_cell), Side::new(cell));
+        baseline_side.all_rounds_ms = self.baseline.rounds_ms();
+        side.all_rounds_ms = self.other.rounds_ms();
         let both = baseline_side.overlap_pct.is_some() && side.overlap_pct.is_some();
         if recorder(baseline) != recorder(other) && both {
             let name = |record| recorder(record).unwrap_or("unknown");
