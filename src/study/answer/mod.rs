@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 
 use self::question::{ComparisonQuestion, MOST_NAMED};
 use crate::analysis::{
-    Axis, Cells, Comparison, ComparisonReport, Flag, Side, Varied, overload, slow_limit, wide_rounds,
+    Axis, Cells, Comparison, ComparisonReport, Flag, Side, Varied, is_measured_apart, is_of_debug_build,
+    load_words, overload, slow_limit, wide_rounds,
 };
 use crate::validate::{evidence, short_badge};
 use base::statistics::{LEAST_SAMPLES, distinct};
@@ -133,8 +134,14 @@ impl Answer {
         }
         let several = origins.len() > 1;
         let answer = |((provenance, host), records): (&(Provenance, Option<String>), &Vec<Record>)| {
+            let is_own = |record: &&Record| {
+                record.provenance == *provenance
+                    && table::host(record).is_none_or(|of| Some(of) == *host)
+            };
+            let missing: Vec<&Record> = without.iter().filter(is_own).collect();
             let host = host.as_deref().filter(|_| several);
-            Self::of_origin(records, *provenance, host, std::mem::take(&mut unfinished))
+            let unfinished = std::mem::take(&mut unfinished);
+            Self::of_origin(records, &missing, *provenance, host, unfinished)
         };
         origins.iter().map(answer).collect()
     }
@@ -157,9 +164,11 @@ impl Answer {
             .chain(bullets)
     }
 
-    /// Answers the runs of one provenance and machine; `host` is given only if there are several machines.
+    /// Answers the runs of one provenance and machine, of which `missing` have no numbers; `host` is given only if there
+    /// are several machines.
     fn of_origin(
         records: &[Record],
+        missing: &[&Record],
         provenance: Provenance,
         host: Option<&str>,
         unfinished: Unfinished,
@@ -179,24 +188,26 @@ impl Answer {
             unfinished.failed.into_iter().chain(unfinished_repetition(records)).collect();
         let Some((axis, report)) = compared else {
             let (headline, more) = alone(records);
+            let noise = noise(records, &varied, None);
             bullets.extend(more);
             bullets.extend(unfinished.others);
             return Self {
                 headline,
                 provenance: Some(provenance),
-                basis: basis(records, &cells, &varied, host, (None, false)),
-                noise: noise(records, &varied, None),
+                basis: basis(records, &cells, &varied, host, (None, false), noise.is_some()),
+                noise,
                 bullets,
                 details: Vec::from_iter(unfinished.reasons),
                 ..Self::default()
             };
         };
         let settings = varied.without(&axis);
-        bullets.extend(measured_apart(&report));
         let question = ComparisonQuestion::new(&axis, &report, &settings);
+        bullets.extend(measured_apart(&report).into_iter().chain(question.not_run(missing)));
         let lead = question.lead();
         let is_apart = report.pairs.iter().any(|pair| pair.rounds_apart > 0);
-        let basis = basis(records, &cells, &varied, host, (lead, is_apart));
+        let noise = noise(records, &varied, Some(&question));
+        let basis = basis(records, &cells, &varied, host, (lead, is_apart), noise.is_some());
         let mut details = Vec::new();
         let is_of_architectures = axis == Axis::ARCHITECTURE;
         if is_of_architectures && has(&Axis::Division) {
@@ -223,10 +234,7 @@ impl Answer {
             // the table has them
             details.splice(0..0, question.exposed().into_iter().chain(question.gap_closed()));
         }
-        match rates(&report) {
-            Some((text, true)) => bullets.push(text.to_owned()),
-            other => details.extend(other.map(|(text, _)| text.to_owned())),
-        }
+        details.extend(rates(&report).map(str::to_owned));
         bullets.extend(question.published().into_iter().chain(unfinished.others));
         details.extend(unfinished.reasons);
         details.splice(0..0, bullets.split_off(bullets.len().min(MOST_BULLETS)));
@@ -241,12 +249,12 @@ impl Answer {
         }
         details.extend(warnings(&report.flags));
         details.extend(evidence(cells.specs()).iter().map(|line| format!("{}.", capitalized(line))));
-        let (table, left_out) = question.table();
+        let (table, left_out) = question.table(missing);
         Self {
             headline: pays_off.unwrap_or(headline),
             provenance: Some(provenance),
             basis,
-            noise: noise(records, &varied, Some(&question)),
+            noise,
             bullets,
             details,
             table,
@@ -257,13 +265,15 @@ impl Answer {
     }
 }
 
-/// Basis of an answer with the pair `lead` in its headline; `is_apart` is true if rounds of any pair were measured apart.
+/// Basis of an answer with the pair `lead` in its headline; `is_apart` is true if rounds of any pair were measured apart,
+/// `is_noisy` if a warning of noise names the build.
 fn basis(
     records: &[Record],
     cells: &Cells,
     varied: &Varied,
     host: Option<&str>,
     (lead, is_apart): (Option<&Comparison>, bool),
+    is_noisy: bool,
 ) -> String {
     let samples = match (cells.samples().min(), cells.samples().max()) {
         // simulations repeat exactly
@@ -285,7 +295,9 @@ fn basis(
             };
             let intervals =
                 if most < LEAST_SAMPLES { "too few for intervals" } else { "[95 % intervals]" };
-            format!(", {samples} a cell{preliminary}, {intervals}")
+            let is_debug = !is_noisy && records.iter().any(is_of_debug_build);
+            let build = if is_debug { ", debug build" } else { "" };
+            format!(", {samples} a cell{preliminary}, {intervals}{build}")
         }
         _ => String::new(),
     };
@@ -309,28 +321,29 @@ fn basis(
     format!("{provenance}{host}{samples}{SCOPE}{cells}: {common}{machine}{links}")
 }
 
-/// Reason why the speedups of a card differ from the ratios of its TPOT, if it decodes; and true if noise is the reason.
-fn rates(report: &ComparisonReport) -> Option<(&'static str, bool)> {
+/// Reason why the speedups of a card differ from the ratios of its TPOT, if it decodes.
+fn rates(report: &ComparisonReport) -> Option<&'static str> {
+    match report.pairs.iter().any(contradicts_tpot) {
+        _ if report.latency() != "TPOT" => None,
+        true => Some(
+            "Ratios are medians over rounds, so with noise they differ from those of the TPOT shown.",
+        ),
+        false => {
+            Some("Tokens/s include the prefill, so their ratios differ a little from those of TPOT.")
+        }
+    }
+}
+
+/// True if the measured speedup of a pair differs from the one that its prefill and TPOT give.
+fn contradicts_tpot(pair: &Comparison) -> bool {
     // without the noise of decode steps
     let rate = |side: &Side, tpot_ms: f64| {
         let steps = f64::from(side.spec.output_tokens.saturating_sub(1));
         tokens_per_s(&side.spec, side.completion_ms - side.decode_ms + steps * tpot_ms)
     };
-    let is_noisy = |pair: &Comparison| {
-        let ratio = rate(&pair.side, pair.tpot_ms) / rate(&pair.baseline_side, pair.baseline_tpot_ms);
-        !pair.is_simulated() && (pair.speedup / ratio - 1.0).abs() > UNEXPLAINED
-    };
-    match report.pairs.iter().any(is_noisy) {
-        _ if report.latency() != "TPOT" => None,
-        true => Some((
-            "Ratios are medians over rounds, so with noise they differ from those of the TPOT shown.",
-            true,
-        )),
-        false => Some((
-            "Tokens/s include the prefill, so their ratios differ a little from those of TPOT.",
-            false,
-        )),
-    }
+    let ratio = rate(&pair.side, pair.tpot_ms) / rate(&pair.baseline_side, pair.baseline_tpot_ms);
+    let is_compared = !pair.is_simulated() && !is_measured_apart(pair);
+    is_compared && (pair.speedup / ratio - 1.0).abs() > UNEXPLAINED
 }
 
 /// Runs that do not count, because the repetition of their cell is not complete yet.
@@ -442,36 +455,35 @@ fn unfinished(status: Status, records: &[&Record]) -> String {
     format!("{count} {what}")
 }
 
-/// One sentence about extrapolated links, and one about other flags.
+/// One sentence about extrapolated links, and one about each of the first other flags.
 fn warnings(flags: &[Flag]) -> Vec<String> {
     let (extrapolated, wrong): (Vec<&Flag>, Vec<&Flag>) =
         flags.iter().partition(|flag| flag.is_extrapolation);
-    let sentence = |flags: &[&Flag], one: &str, several: &str, named: usize| {
-        let texts: Vec<&str> = flags.iter().take(named).map(|flag| flag.text.as_str()).collect();
-        let last = texts.last()?;
-        let end = if last.ends_with(['.', '?']) { "" } else { "." };
-        let texts = texts.join("; ");
-        Some(match flags.len() {
-            1 => format!("{one}: {texts}{end}"),
-            all if all <= named => format!("{all} {several}: {texts}{end}"),
-            all if named == 1 => format!("{all} {several}, the first: {texts}{end}"),
-            all => format!("{all} {several}, the first {named}: {texts}{end}"),
-        })
+    let sentence = |flag: &Flag, head: &str| {
+        let end = if flag.text.ends_with(['.', '?']) { "" } else { "." };
+        format!("{head}: {}{end}", flag.text)
     };
-    let extrapolated = sentence(
-        &extrapolated,
-        "The link of one cell is extrapolated to its TP",
-        "cells have links extrapolated to their TP",
-        1,
-    );
+    let mut lines = Vec::new();
+    lines.extend(extrapolated.first().map(|first| match extrapolated.len() {
+        1 => sentence(first, "The link of one cell is extrapolated to its TP"),
+        all => sentence(first, &format!("{all} cells have links extrapolated to their TP, the first")),
+    }));
     let is_stall = |flag: &&Flag| flag.text.contains("is far above the median");
-    let wrong = match wrong.len() {
-        several @ 2.. if wrong.iter().all(is_stall) => Some(format!(
-            "{several} suspicious results, all stalls (mean far above the median): compare lists them."
-        )),
-        _ => sentence(&wrong, "Suspicious result", "suspicious results", MOST_NAMED),
-    };
-    [extrapolated, wrong].into_iter().flatten().collect()
+    if wrong.len() > 1 && wrong.iter().all(is_stall) {
+        lines.push(format!(
+            "{} suspicious results, all stalls (mean far above the median): compare lists them.",
+            wrong.len()
+        ));
+        return lines;
+    }
+    lines.extend(wrong.iter().take(MOST_NAMED).map(|flag| sentence(flag, "Suspicious result")));
+    let more = wrong.len().saturating_sub(MOST_NAMED);
+    lines.extend((more > 0).then(|| {
+        let (results, them) =
+            (counted(more, "more suspicious result"), if more > 1 { "them" } else { "it" });
+        format!("{results}: compare lists {them}.")
+    }));
+    lines
 }
 
 /// Signs of noise in the runs of one provenance and machine, as one sentence; `None` without any.
@@ -481,12 +493,15 @@ fn noise(records: &[Record], varied: &Varied, question: Option<&ComparisonQuesti
     }
     let limit =
         question.and_then(|of| slow_limit(of.report, |pair| [of.named(pair), of.baseline(pair)]));
-    let reasons = [limit, widest(records, varied), overload(records)];
-    let reasons: Vec<String> = reasons.into_iter().flatten().collect();
-    (!reasons.is_empty()).then(|| {
+    let busy = overload(records);
+    let load = load_words(records).filter(|_| busy.is_none());
+    let build = records.iter().any(is_of_debug_build).then(|| "debug build".to_owned());
+    let signs: Vec<String> = [limit, widest(records, varied), busy].into_iter().flatten().collect();
+    (!signs.is_empty()).then(|| {
+        let all: Vec<String> = signs.into_iter().chain(load).chain(build).collect();
         format!(
             "Noisy: {}. Run everything again on an idle machine; new runs replace these.",
-            reasons.join("; ")
+            all.join("; ")
         )
     })
 }
@@ -512,9 +527,9 @@ fn widest(records: &[Record], varied: &Varied) -> Option<String> {
     let cell = Some(varied.phrase(spec)).filter(|words| !words.is_empty()).unwrap_or(spec.label());
     let among = match CellRuns::group(records).len() {
         1 => String::new(),
-        count => format!(" ({} of {count} cells vary that much)", wide.len()),
+        count => format!(", those of {} of {count} cells by 1.3x or more", wide.len()),
     };
-    Some(format!("rounds of {cell} took {}{among}", widest.words()))
+    Some(format!("rounds of {cell} vary from {}{among}", widest.words()))
 }
 
 /// KL of the fastest architecture against `standard`, or a note that nobody evaluated it. `None` if nothing

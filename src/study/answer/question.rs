@@ -8,16 +8,17 @@ pub use headline::{headlines, headlines_of_all};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::OmittedRows;
+use super::{OmittedRows, contradicts_tpot};
 use crate::analysis::{
     Axis, CONTENTION, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot,
-    PublishedValue, Varied, beaten_limit, fastest, inconclusive, is_beaten_by_noise, less_work,
+    PublishedValue, Side, Varied, WideRounds, beaten_limit, fastest, inconclusive, is_beaten_by_noise,
+    is_measured_apart, less_work,
 };
-use base::statistics::{extent, grouped, mean, median};
+use base::statistics::{distinct, extent, grouped, mean, median};
 use base::text::{capitalized, counted, joined_with_and, latency, whole_percent};
 use plan::Architecture;
 use table::render::{Shown, Table};
-use table::{P2p, Provenance};
+use table::{P2p, Provenance, Record, Status};
 
 /// Maximum rows of the table; the sentences cover all pairs.
 const MOST_ROWS: usize = 12;
@@ -43,7 +44,7 @@ pub(super) struct ComparisonQuestion<'a> {
     twins: Vec<(String, String)>,
     /// Reason that noise explains the differences; `None` if they are conclusive.
     doubt: Option<String>,
-    /// Pairs without limits (`upper-bound`) and twins, grouped by setting, in the order of the comparison.
+    /// Compared pairs without limits (`upper-bound`) and twins, grouped by setting, in the order of the comparison.
     choices: Vec<(String, Vec<&'a Comparison>)>,
     /// Value that is fastest in most settings, alone or tied; `None` if nothing is faster than the baseline.
     pub winner: Option<Winner<'a>>,
@@ -54,7 +55,9 @@ impl<'a> ComparisonQuestion<'a> {
         let twins = twins(axis, report);
         let value = |pair: &Comparison| axis.phrase(&pair.side.spec);
         let is_twin = |pair: &Comparison| twins.iter().any(|(twin, _)| *twin == value(pair));
-        let choices = report.pairs.iter().filter(|pair| !pair.is_limit() && !is_twin(pair));
+        let is_choice =
+            |pair: &&Comparison| !pair.is_limit() && !is_measured_apart(pair) && !is_twin(pair);
+        let choices = report.pairs.iter().filter(is_choice);
         let choices = grouped(choices.map(|pair| (settings.phrase(&pair.side.spec), pair)));
         let leads = choices.iter().flat_map(|(_, pairs)| {
             let fastest = fastest(pairs);
@@ -83,6 +86,71 @@ impl<'a> ComparisonQuestion<'a> {
     /// Choices of all settings.
     fn all_choices(&self) -> impl Iterator<Item = &'a Comparison> {
         self.choices.iter().flat_map(|(_, pairs)| pairs.iter().copied())
+    }
+
+    /// Settings in which no choice was compared, because rounds were measured apart.
+    fn settings_apart(&self) -> Vec<String> {
+        if !self.report.pairs.iter().any(is_measured_apart) {
+            return Vec::new();
+        }
+        let choices = self.report.pairs.iter().filter(|pair| !pair.is_limit());
+        let settings = grouped(choices.map(|pair| (self.setting(pair), pair)));
+        let is_apart = |pairs: &[&Comparison]| pairs.iter().all(|pair| is_measured_apart(pair));
+        let apart = settings.into_iter().filter(|(_, pairs)| is_apart(pairs));
+        apart.map(|(setting, _)| setting).collect()
+    }
+
+    /// End of a headline about fewer than all settings: `; not compared in 1 of 2 settings`.
+    fn not_compared(&self) -> String {
+        match self.settings_apart().len() {
+            0 => String::new(),
+            apart => {
+                let all = apart + self.choices.len();
+                format!("; not compared in {}", share_of_settings(apart, all))
+            }
+        }
+    }
+
+    /// Measured architectures that have neither numbers nor a failed run in some settings: `No run: upper-bound at P2P
+    /// off.`
+    pub fn not_run(&self, missing: &[&Record]) -> Option<String> {
+        let pairs = &self.report.pairs;
+        if *self.axis != Axis::ARCHITECTURE || pairs.iter().any(Comparison::is_simulated) {
+            return None;
+        }
+        let values = distinct(pairs.iter().map(|pair| self.value(pair)));
+        let mut absent = Vec::new();
+        for (setting, pairs) in grouped(pairs.iter().map(|pair| (self.setting(pair), pair))) {
+            let known = self.missing_in(&pairs, missing);
+            let has = |value: &&String| {
+                known.iter().any(|(of, _)| of == *value)
+                    || pairs.iter().any(|pair| self.value(pair) == **value)
+            };
+            absent.extend(
+                values.iter().filter(|value| !has(value)).map(|value| format!("{value} at {setting}")),
+            );
+        }
+        listed(absent).map(|list| format!("No run: {list}."))
+    }
+
+    /// Values of runs without numbers that belong to the setting of these pairs, each with the status of its run.
+    fn missing_in(&self, pairs: &[&Comparison], missing: &[&Record]) -> Vec<(String, &'static str)> {
+        let Some(first) = pairs.first() else { return Vec::new() };
+        let baseline = &first.baseline_side.spec;
+        let mut values: BTreeSet<String> = pairs.iter().map(|pair| self.value(pair)).collect();
+        values.insert(self.baseline(first));
+        let mut found = Vec::new();
+        for record in missing {
+            let both = [baseline, &record.spec].into_iter();
+            let is_of_setting = Varied::from_specs(both).without(self.axis).is_empty();
+            let value = self.axis.phrase(&record.spec);
+            if let Some(status) = status_word(record).filter(|_| is_of_setting)
+                && values.insert(value.clone())
+            {
+                found.push((value, status));
+            }
+        }
+        found
     }
 
     /// Bands in which simulations tie: ` within 2 %`; empty for measurements, whose intervals decide.
@@ -138,9 +206,10 @@ impl<'a> ComparisonQuestion<'a> {
                 None if undecided.clone().any(|pair| self.value(pair) == winner.value) => {}
                 None => match undecided.next() {
                     Some(pair) => elsewhere.push(format!(
-                        "undecided at {setting} ({} {})",
+                        "undecided at {setting} ({} {}{})",
                         self.value(pair),
-                        times(pair)
+                        times(pair),
+                        self.among(pair)
                     )),
                     None => without.push((setting, self.baseline(pairs[0]))),
                 },
@@ -353,20 +422,27 @@ impl<'a> ComparisonQuestion<'a> {
             .collect();
         let most = |pairs: &[&Comparison]| pairs.iter().map(|pair| pair.speedup).fold(0.0, f64::max);
         by.sort_by(|(_, a), (_, b)| most(b).total_cmp(&most(a)));
-        let kept = by.iter().map(|(architecture, pairs)| {
-            let speedups: Vec<f64> = pairs.iter().map(|pair| pair.speedup).collect();
-            match (&pairs[..], median(&speedups)) {
-                ([only], _) => {
-                    let is_clear = matches!(only.verdict, PairVerdict::Faster | PairVerdict::Slower);
-                    let mark = if is_clear { "" } else { " (undecided)" };
-                    format!("{architecture} {}{mark}", times(only))
+        let place = self.settings.without(&Axis::ARCHITECTURE);
+        let kept = by.iter().map(|(architecture, pairs)| match &pairs[..] {
+            [only] => {
+                let is_clear = matches!(only.verdict, PairVerdict::Faster | PairVerdict::Slower);
+                let mark = if is_clear { "" } else { " (undecided)" };
+                format!("{architecture} {}{mark}", times(only))
+            }
+            _ => {
+                let least = pairs.iter().min_by(|a, b| a.speedup.total_cmp(&b.speedup));
+                let at = least.map_or(String::new(), |pair| place.words(&pair.side.spec));
+                let at = if at.is_empty() { at } else { format!(" ({at})") };
+                let [low, high] = [least.map_or(0.0, |pair| pair.speedup), most(pairs)]
+                    .map(|speedup| format!("{speedup:.2}x"));
+                match low == high {
+                    true => format!("{architecture} {low}"),
+                    false => format!("{architecture} {low}{at} to {high}"),
                 }
-                (_, median) => format!("{architecture} {:.2}x", median.unwrap_or_default()),
             }
         });
-        let medians = if by.iter().any(|(_, pairs)| pairs.len() > 1) { " (medians)" } else { "" };
         let kept = listed_up_to(MOST_KEPT, kept.collect());
-        let kept = kept.map(|list| format!("P2P off vs on, tokens/s: {list}{medians}."));
+        let kept = kept.map(|list| format!("P2P off vs on, tokens/s: {list}."));
         let warning = (!faster.is_empty()).then(|| {
             let pairs = counted(faster.len(), "pair");
             format!("P2P off is faster than on in {pairs}: check the links that stand for them.")
@@ -381,24 +457,30 @@ impl<'a> ComparisonQuestion<'a> {
             pairs().filter(|pair| pair.verdict == verdict).map(|pair| self.named(pair)).collect()
         };
         let mut parts = Vec::new();
-        let mut part = |named: Vec<String>, what: &str| {
-            let count = named.len();
-            parts.extend(
-                listed(named)
-                    .map(|list| format!("{count} of {} comparisons {what}: {list}", pairs().count())),
-            );
+        let mut part = |named: Vec<String>, [one, several]: [&str; 2], what: &str| {
+            let (count, all) = (named.len(), counted(pairs().count(), "comparison"));
+            let verb = if count == 1 { one } else { several };
+            parts.extend(listed(named).map(|list| format!("{count} of {all} {verb} {what}: {list}")));
         };
-        part(values_with(PairVerdict::Chance), "are not significant");
+        let is_of_many = pairs().any(is_chance_of_many);
+        let adjusted = match is_of_many {
+            true => format!(
+                "not significant (Benjamini-Hochberg, {})",
+                counted(self.report.adjusted.tested, "test")
+            ),
+            false => "not significant".to_owned(),
+        };
+        part(values_with(PairVerdict::Chance), ["is", "are"], &adjusted);
         let (apart, few): (Vec<&Comparison>, Vec<&Comparison>) = pairs()
             .filter(|pair| pair.verdict == PairVerdict::Unknown)
             .partition(|pair| pair.rounds_apart > 0);
         let named = |pairs: Vec<&Comparison>| pairs.into_iter().map(|pair| self.named(pair)).collect();
-        part(named(few), "have too few samples for an interval");
-        part(named(apart), "rest on rounds that were measured apart");
-        let least = format!("differ by less than {} %", 100.0 * LEAST_DIFFERENCE);
-        part(values_with(PairVerdict::Same), &least);
+        part(named(few), ["has", "have"], "too few samples for an interval");
+        part(named(apart), ["rests", "rest"], "on rounds that were measured apart");
+        let least = format!("by less than {} %", 100.0 * LEAST_DIFFERENCE);
+        part(values_with(PairVerdict::Same), ["differs", "differ"], &least);
         if let Some(band) = self.report.band(Some(PairVerdict::TooClose)) {
-            part(values_with(PairVerdict::TooClose), &format!("are {}", band.too_close()));
+            part(values_with(PairVerdict::TooClose), ["is", "are"], &band.too_close());
         }
         (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
     }
@@ -457,18 +539,31 @@ impl<'a> ComparisonQuestion<'a> {
         }
     }
 
-    /// Table of the cells with their ratios, the baseline of each setting first; and the part that it leaves out.
-    pub fn table(&self) -> (Table, OmittedRows) {
+    /// Table of the cells with their ratios, the baseline of each setting first; and the part that it leaves out. Runs
+    /// without numbers have a row with their status.
+    pub fn table(&self, missing: &[&Record]) -> (Table, OmittedRows) {
         let by = format!("!{}", self.report.by.replace('_', " "));
         let baseline = self.report.pairs.first().map_or_else(String::new, |pair| self.baseline(pair));
+        // ratios that those of the latencies contradict are paired by round
+        let is_by_round = |pair: &Comparison| {
+            let is_wide = |side: &Side| WideRounds::of_side(side).is_some();
+            let is_paired = pair.side.rounds.min(pair.baseline_side.rounds) > 1;
+            let is_noisy = || is_wide(&pair.side) || is_wide(&pair.baseline_side);
+            !pair.is_simulated() && is_paired && (is_noisy() || contradicts_tpot(pair))
+        };
+        let by_round = if self.report.pairs.iter().any(is_by_round) { " by round" } else { "" };
         let (latency, speedup) = match self.report.latency() {
-            "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}")),
-            _ => ("TTFT ms", "!speedup (TTFT)".to_owned()),
+            "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}{by_round}")),
+            _ => ("TTFT ms", format!("!speedup (TTFT){by_round}")),
         };
         // the interval of the speedup is the one that decides
         let latency_of = |pair: &Comparison, at: usize| {
             let is_own = pair.latency() == self.report.latency();
-            Shown::number(Some(pair.latencies_ms()[at]).filter(|_| is_own), 2)
+            let side = [&pair.baseline_side, &pair.side][at];
+            match WideRounds::of_side(side).filter(|_| is_own) {
+                Some(wide) => Shown::text(wide.range()),
+                None => Shown::number(Some(pair.latencies_ms()[at]).filter(|_| is_own), 2),
+            }
         };
         let titles = ["~setting", &by, latency, &speedup, "exposed %", "gap %", "verdict"];
         let has_published = self.report.pairs.iter().any(|pair| pair.published_speedup.is_some());
@@ -476,18 +571,28 @@ impl<'a> ComparisonQuestion<'a> {
         let mut table = Table::new(titles).least(&LEAST);
         let leaders = self.choices.iter().map(|(_, pairs)| (pairs.len() > 1, fastest(pairs)));
         let leaders: Vec<(bool, Vec<&Comparison>)> = leaders.collect();
+        // row without numbers
+        let bare_row = |value: String, word: &str| {
+            let mut row = vec![Shown::None; 7 + usize::from(has_published)];
+            let words = [(0, String::new()), (1, value), (6, word.to_owned())];
+            words.into_iter().for_each(|(at, text)| row[at] = Shown::text(text));
+            row
+        };
         let (settings, left_out) = self.table_settings();
+        let rows: usize = settings.iter().map(|(_, pairs)| pairs.len() + 1).sum();
+        let mut room = MOST_ROWS.saturating_sub(rows);
         let in_rows = settings.iter().flat_map(|(setting, pairs)| {
             // pairs may differ in rounds: show the baseline with the most
             let widest = pairs.iter().copied().max_by_key(|pair| pair.baseline_side.rounds);
             let baseline = widest.map(|pair| (setting, pair));
-            let is_limit_apart = pairs.iter().any(|pair| pair.is_limit() && is_apart(pair));
-            pairs
-                .iter()
-                .enumerate()
-                .map(move |(at, pair)| (baseline.filter(|_| at == 0), *pair, is_limit_apart))
+            let is_limit_apart = pairs.iter().any(|pair| pair.is_limit() && is_measured_apart(pair));
+            pairs.iter().enumerate().map(move |(at, pair)| {
+                let absent = if at + 1 == pairs.len() { &pairs[..] } else { &[] };
+                (baseline.filter(|_| at == 0), *pair, is_limit_apart, absent)
+            })
         });
-        for (baseline, pair, is_limit_apart) in in_rows {
+        // `ended`: the pairs of a setting at its last one, after which runs without numbers follow
+        for (baseline, pair, is_limit_apart, ended) in in_rows {
             if let Some((setting, pair)) = baseline {
                 let mut row = vec![
                     Shown::some(setting),
@@ -501,35 +606,42 @@ impl<'a> ComparisonQuestion<'a> {
                 row.extend(has_published.then_some(Shown::None));
                 table.push(row);
             }
-            if is_apart(pair) {
+            let mut absent = self.missing_in(ended, missing);
+            absent.truncate(room);
+            room -= absent.len();
+            let absent = absent.into_iter().map(|(value, status)| bare_row(value, status));
+            if is_measured_apart(pair) {
                 // numbers of other rounds than the baseline's would contradict it
-                let mut row = vec![Shown::None; 7 + usize::from(has_published)];
-                let words = [(0, String::new()), (1, self.value(pair)), (6, "measured apart".into())];
-                words.into_iter().for_each(|(at, text)| row[at] = Shown::text(text));
-                table.push(row);
+                table.push(bare_row(self.value(pair), "measured apart"));
+                absent.for_each(|row| table.push(row));
                 continue;
             }
             let gap = pair.hidden_share.filter(|_| !is_limit_apart);
+            let gap = match gap.filter(|_| is_slowed_by_contention(pair)) {
+                Some(share) => Shown::text(format!("{:.0} contention", 100.0 * share)),
+                None => Shown::interval(
+                    gap.map(|share| 100.0 * share),
+                    pair.hidden_share_ci95.map(|ci| ci.map(|share| 100.0 * share)),
+                    0,
+                ),
+            };
             let mut row = vec![
                 Shown::text(""),
                 Shown::text(self.value(pair)),
                 latency_of(pair, 1),
                 Shown::interval(Some(pair.speedup), pair.speedup_ci95, 2),
                 Shown::number(pair.side.exposed_pct, 1),
-                Shown::interval(
-                    gap.map(|share| 100.0 * share),
-                    pair.hidden_share_ci95.map(|ci| ci.map(|share| 100.0 * share)),
-                    0,
-                ),
+                gap,
                 Shown::text(match pair.is_limit() {
-                    true if is_beaten_by_noise(pair, &self.report.pairs) => "too slow: noise",
-                    true => "the limit",
+                    true if is_limit_too_slow(pair, &self.report.pairs) => "too slow: noise".to_owned(),
+                    true => "the limit".to_owned(),
                     false => self.verdict_word(pair, &leaders),
                 }),
             ];
             let published = pair.published_speedup.map(|of| of.ratio());
             row.extend(has_published.then(|| published.map_or(Shown::None, Shown::text)));
             table.push(row);
+            absent.for_each(|row| table.push(row));
         }
         let head = left_out.common_head(table.len());
         (table.common_head(head), left_out)
@@ -537,18 +649,28 @@ impl<'a> ComparisonQuestion<'a> {
 
     /// Verdict of a choice as in the headline: the fastest of its setting or tied for it, else against the baseline.
     /// `leaders` has the fastest choices of each setting, and whether there are several choices.
-    fn verdict_word(&self, pair: &Comparison, leaders: &[(bool, Vec<&Comparison>)]) -> &'static str {
+    fn verdict_word(&self, pair: &Comparison, leaders: &[(bool, Vec<&Comparison>)]) -> String {
         let value = self.value(pair);
         let value =
             self.twins.iter().find(|(twin, _)| *twin == value).map_or(value, |(_, of)| of.clone());
         let is_same =
             |own: &&Comparison| own.baseline_run == pair.baseline_run && self.value(own) == value;
         match leaders.iter().find(|(_, fastest)| fastest.iter().any(&is_same)) {
-            Some((_, fastest)) if fastest.len() > 1 => "tied for fastest",
-            Some((true, _)) => "fastest",
-            _ if pair.verdict.is_tie() => "tied",
-            _ => pair.verdict.as_str(),
+            Some((_, fastest)) if fastest.len() > 1 => "tied for fastest".to_owned(),
+            Some((true, _)) => "fastest".to_owned(),
+            _ if pair.verdict.is_tie() => "tied".to_owned(),
+            _ if is_chance_of_many(pair) => {
+                format!("{} among {}", pair.verdict, self.report.adjusted.tested)
+            }
+            _ => pair.verdict.to_string(),
         }
+    }
+
+    /// Reason why a ratio whose interval excludes 1 is undecided: `, not significant among 4 comparisons`; else empty.
+    fn among(&self, pair: &Comparison) -> String {
+        let tested = counted(self.report.adjusted.tested, "comparison");
+        let is_of_many = is_chance_of_many(pair);
+        if is_of_many { format!(", {} among {tested}", pair.verdict) } else { String::new() }
     }
 
     /// Settings of the table with their pairs, and the part left out. If not all fit: whole settings by their largest
@@ -562,7 +684,7 @@ impl<'a> ComparisonQuestion<'a> {
             return (settings, OmittedRows::default());
         }
         let gain = |pairs: &[&Comparison]| {
-            let choices = pairs.iter().filter(|pair| !pair.is_limit());
+            let choices = pairs.iter().filter(|pair| !pair.is_limit() && !is_measured_apart(pair));
             choices.map(|pair| pair.speedup).fold(0.0, f64::max)
         };
         settings.sort_by(|(_, a), (_, b)| gain(b).total_cmp(&gain(a)));
@@ -593,9 +715,46 @@ impl<'a> ComparisonQuestion<'a> {
     }
 }
 
-/// True if too few rounds of a pair were measured side by side to compare it.
-fn is_apart(pair: &Comparison) -> bool {
-    pair.rounds_apart > 0 && pair.verdict == PairVerdict::Unknown
+/// True if the interval excludes 1, but not after adjustment for the number of comparisons.
+fn is_chance_of_many(pair: &Comparison) -> bool {
+    pair.verdict == PairVerdict::Chance && pair.differs
+}
+
+/// True if noise puts `upper-bound` behind a choice of its setting that does no less work, in throughput or in latency.
+fn is_limit_too_slow(limit: &Comparison, pairs: &[Comparison]) -> bool {
+    let latency = |pair: &Comparison| pair.latencies_ms()[1];
+    let is_ahead = |pair: &Comparison| {
+        !pair.is_limit()
+            && !is_measured_apart(pair)
+            && pair.baseline_run == limit.baseline_run
+            && latency(pair) * (1.0 + LEAST_DIFFERENCE) < latency(limit)
+            && less_work(&pair.side.spec).is_none()
+    };
+    let is_measured = limit.is_limit() && !limit.is_simulated();
+    is_beaten_by_noise(limit, pairs) || is_measured && pairs.iter().any(is_ahead)
+}
+
+/// True if a simulated cell exposes little communication and still leaves a gap to `upper-bound`, mostly by contention.
+fn is_slowed_by_contention(pair: &Comparison) -> bool {
+    let exposes_little = pair.side.exposed_pct.is_some_and(|pct| pct < 10.0);
+    let has_gap = pair.hidden_share.is_some_and(|share| share < 0.9);
+    let above = pair.above_upper_bound.filter(|above| above.decode_ms > 0.0);
+    let is_contention = above.is_some_and(|above| above.contention_ms >= 0.5 * above.decode_ms);
+    pair.is_simulated() && exposes_little && has_gap && is_contention
+}
+
+/// Reason in a word why a run has no numbers; `None` if it ran and only checked something.
+fn status_word(record: &Record) -> Option<&'static str> {
+    let is_cancelled = record.reason.as_deref().is_some_and(|why| why.starts_with("cancelled"));
+    match record.status {
+        Status::Ok => None,
+        Status::Failed => Some("failed"),
+        Status::Oom => Some("out of memory"),
+        Status::Skipped => Some("cannot run"),
+        Status::Interrupted if is_cancelled => Some("cancelled"),
+        Status::Interrupted => Some("not finished"),
+        Status::Running => Some("running"),
+    }
 }
 
 /// Idle time and decode latency that a measured gain saves (ms), if most of it is idle time.

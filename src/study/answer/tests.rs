@@ -149,10 +149,118 @@ fn a_cell_measured_apart_has_no_numbers_beside_those_of_other_rounds() {
         let minute = if is_resumed { 10 } else { 0 } + record.round;
         record.created = format!("2026-01-01T00:{minute:02}:{:02}Z", at % 60);
     }
-    let table = one(&records).table.csv(Sourced::NoRuns);
+    let answer = one(&records);
+    assert!(answer.headline.starts_with("Ladder is 1.14x ["), "{answer:?}");
+    assert!(answer.headline.ends_with("; not compared in 1 of 2 settings"), "{answer:?}");
+    assert!(!said(&answer).join(" ").contains("1.40x"), "{answer:?}");
+    let table = answer.table.csv(Sourced::NoRuns);
     let apart: Vec<&str> = table.lines().filter(|line| line.contains("measured apart")).collect();
     let [row] = &apart[..] else { panic!("{table}") };
     assert!(row.contains("ladder") && !row.contains('.'), "{row}");
+}
+
+/// As above, without a lead: the resumed cell, slow in its last round, is no longer compared.
+#[test]
+fn a_noisy_result_stays_inconclusive_if_its_noisy_cell_is_measured_apart() {
+    let headline = |is_slow: bool| {
+        let mut records = quickstart([25.0, 25.0, 21.0], [35.0, 35.0, 20.0]);
+        for (at, record) in (0..).zip(&mut records) {
+            record.experiment = Some("hide".into());
+            let is_own = record.spec.architecture == LADDER && record.spec.p2p == P2p::Off;
+            let minute = if is_own && record.round > 0 { 10 } else { 0 } + record.round;
+            record.created = format!("2026-01-01T00:{minute:02}:{:02}Z", at % 60);
+            if is_slow && record.run == "ladder-off-2" {
+                slow_down(record, 1.6);
+            }
+        }
+        one(&records).headline
+    };
+    let noisy = "Inconclusive, run again on an idle machine: rounds of ladder vary from 35.0 to 56.0 ms per step (1.60x), ";
+    assert!(headline(true).starts_with(noisy), "{}", headline(true));
+    assert_eq!(
+        headline(false),
+        "No significant difference at P2P on: ladder vs standard; not compared in 1 of 2 settings"
+    );
+}
+
+/// Of two comparisons, one has an interval that excludes 1, but no more than chance gives.
+#[test]
+fn a_difference_that_is_chance_among_several_says_so() {
+    let mut records = quickstart([25.0, 25.0, 21.0], [35.0, 35.0, 20.0]);
+    records.retain(|record| record.spec.architecture != Architecture::UpperBound);
+    for record in records.iter_mut().filter(|record| record.run.starts_with("ladder-off")) {
+        let speedup = [1.10, 1.15, 1.20][record.round as usize % 3];
+        slow_down(record, 1.0 / speedup);
+    }
+    let answer = one(&records);
+    assert!(answer.headline.starts_with("No significant difference in any of 2 settings"), "{answer:?}");
+    let table = answer.table.csv(Sourced::NoRuns);
+    assert_eq!(table.matches(",not significant among 2").count(), 1, "{table}");
+    let text = said(&answer).join("\n");
+    let why = "2 of 2 comparisons are not significant (Benjamini-Hochberg, 2 tests): ladder at P2P on, ";
+    assert!(text.contains(why), "{text}");
+}
+
+/// A cell that failed has a row with its status, one that never ran a bullet.
+#[test]
+fn cells_without_numbers_are_named() {
+    let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+    let is_bound = |record: &Record| {
+        record.spec.architecture == Architecture::UpperBound && record.spec.p2p == P2p::Off
+    };
+    let bound = records.iter().find(|record| is_bound(record)).expect("it ran").spec.clone();
+    records.retain(|record| !is_bound(record));
+    let answer = one(&records);
+    assert!(answer.bullets.contains(&"No run: upper-bound at P2P off.".to_owned()), "{answer:?}");
+    let why = Some("cancelled before it ran".to_owned());
+    records.push(Record::new(bound, Status::Interrupted, why));
+    let answer = one(&records);
+    assert!(!said(&answer).join(" ").contains("No run"), "{answer:?}");
+    let table = answer.table.csv(Sourced::NoRuns);
+    let row = table.lines().last().expect("a row");
+    assert_eq!(row, ",upper-bound,,,,,cancelled", "{table}");
+    assert_eq!(answer.table.len(), 6);
+}
+
+/// Rounds that differ widely have no median to compare with ratios that are paired by round.
+#[test]
+fn wide_rounds_show_their_range_beside_ratios_by_round() {
+    let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+    let title =
+        |records: &[Record]| one(records).table.csv(Sourced::NoRuns).lines().next().unwrap().to_owned();
+    assert!(title(&records).contains(",tok/s vs standard,"), "{}", title(&records));
+    for record in records.iter_mut().filter(|record| record.spec.p2p == P2p::Off) {
+        let factor = [1.0, 1.5, 2.0][record.round as usize % 3];
+        slow_down(record, factor);
+    }
+    assert!(title(&records).contains(",tok/s vs standard by round,"), "{}", title(&records));
+    let table = one(&records).table.csv(Sourced::NoRuns);
+    let ladder = table.lines().find(|row| row.contains("ladder,25.0 to 50.0,1.")).expect(&table);
+    assert!(ladder.ends_with("fastest") || ladder.ends_with("faster"), "{table}");
+}
+
+/// The median of several settings would hide the one that loses most.
+#[test]
+fn the_cost_of_p2p_off_is_a_range_with_its_extreme_setting() {
+    let cell = |architecture: Architecture, tp: u32, p2p: P2p, step_ms: f64| {
+        let change = |spec: &mut Spec| {
+            (spec.architecture, spec.tp, spec.p2p) = (architecture.clone(), tp, p2p);
+        };
+        sim_record(&format!("{architecture}-{tp}-{}", p2p.as_str()), change, 0.0, step_ms)
+    };
+    let steps = [(2, [20.0, 16.0], [20.0, 16.0]), (8, [10.0, 8.0], [15.0, 10.0])];
+    let of = |(tp, on, off): (u32, [f64; 2], [f64; 2])| {
+        let cells = [(P2p::On, on), (P2p::Off, off)].map(|(p2p, [standard, ladder])| {
+            [cell(Architecture::Standard, tp, p2p, standard), cell(LADDER, tp, p2p, ladder)]
+        });
+        cells.concat()
+    };
+    let answer = one(&steps.map(of).concat());
+    let lines = said(&answer);
+    let line = lines.iter().find(|text| text.starts_with("P2P off vs on, tokens/s: ")).expect("a line");
+    for range in ["ladder 0.80x (tp8) to 1.00x", "standard 0.67x (tp8) to 1.00x"] {
+        assert!(line.contains(range), "{line}");
+    }
 }
 
 /// Rounds of a sweep, the newest complete repetition of which counts.
@@ -204,6 +312,7 @@ fn ratios_that_the_prefill_does_not_explain_are_put_down_to_noise() {
         }
     }
     assert!(text(&noisy).contains("Ratios are medians over rounds, so with noise"), "{}", text(&noisy));
+    assert!(one(&noisy).table.aligned().contains("tok/s vs standard by round"), "{}", text(&noisy));
 }
 
 /// Standard exposes 1 ms more than ladder, and idles for 9 or 0.5 ms more.
@@ -248,6 +357,14 @@ fn exposed_shares_are_told_and_a_limit_below_a_choice_is_noise() {
     let table = answer.table.csv(Sourced::NoRuns);
     assert_eq!(table.matches("too slow: noise").count(), 1, "{table}");
     assert!(said(&answer).iter().any(|text| text.starts_with("Gap closed: ")), "{answer:?}");
+    // also if only its TPOT is higher
+    let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+    for record in records.iter_mut().filter(|record| record.run.starts_with("upper-bound-off")) {
+        let samples = std::sync::Arc::make_mut(&mut record.samples);
+        samples.iter_mut().flat_map(|sample| &mut sample.steps_ms).for_each(|ms| *ms = 26.0);
+    }
+    let table = one(&records).table.csv(Sourced::NoRuns);
+    assert_eq!(table.matches("too slow: noise").count(), 1, "{table}");
 }
 
 #[test]
@@ -320,6 +437,14 @@ fn extrapolated_links_are_called_so() {
     let text = said(&one(&records)).join("\n");
     assert!(text.contains("The link of one cell is extrapolated to its TP: ladder"), "{text}");
     assert!(text.contains("Suspicious result: standard") && text.contains("it ran hot."), "{text}");
+    records[0].warnings = (1..=5).map(|at| format!("it ran hot, {at}")).collect();
+    let lines = said(&one(&records));
+    let results = lines.iter().filter(|line| line.starts_with("Suspicious result: standard"));
+    assert_eq!(results.count(), 3, "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line == "2 more suspicious results: compare lists them."),
+        "{lines:?}"
+    );
 }
 
 /// `parallel` has one norm a layer: that it beats `upper-bound` is said once, with the largest lead.
@@ -412,7 +537,7 @@ fn a_simulated_lead_below_the_simulators_error_names_no_winner() {
     assert_eq!(little.headline, wanted);
     assert!(little.table.csv(Sourced::NoRuns).contains("tied"), "{little:?}");
     let unclear =
-        "1 of 1 comparisons are too close to call (simulator error unknown, ties within 5 %): ladder.";
+        "1 of 1 comparison is too close to call (simulator error unknown, ties within 5 %): ladder.";
     assert!(said(&little).iter().any(|text| text == unclear), "{little:?}");
     // what was measured has its intervals
     let samples = |ms: f64| [0.9995, 1.0, 1.0005].map(|noise| (0.0, ms * noise));
@@ -577,7 +702,7 @@ fn winners_of_a_few_settings_and_what_wins_elsewhere_are_told_apart() {
         ],
         "{text}"
     );
-    assert!(text.contains("1 of 6 comparisons differ by less than 0.5 %: ladder at TP 8."), "{text}");
+    assert!(text.contains("1 of 6 comparisons differs by less than 0.5 %: ladder at TP 8."), "{text}");
     assert!(!answer.basis.contains("samples"), "a prediction has none worth telling: {}", answer.basis);
 
     // prefills alone have no TPOT to compare with the limit's
@@ -675,10 +800,30 @@ fn a_busy_machine_is_what_is_told_first() {
     assert_eq!(
         answer.noise.as_deref(),
         Some(
-            "Noisy: rounds of standard, P2P on took 25.00 to 40.00 ms per step on average (2 of 6 cells vary that much); the \
-             load was 7.5 on 2 cores. Run everything again on an idle machine; new runs replace these."
+            "Noisy: rounds of standard, P2P on vary from 25.0 to 40.0 ms per step (1.60x), those of 2 of 6 cells by 1.3x or \
+             more; overloaded, load 7.5 on 2 cores. Run everything again on an idle machine; new runs replace these."
         )
     );
+    // a load that the machine bears, and the build
+    let noise = |records: Vec<Record>, build: &str| {
+        let mut records = under_load(records, 3.0);
+        records[0].environment.insert("load_average".into(), json!([1.0, 1.0, 1.0]));
+        records.iter_mut().for_each(|record| {
+            record.environment.insert("build".into(), build.into());
+        });
+        one(&records)
+    };
+    let answer = noise(records, "debug");
+    assert!(
+        answer.noise.as_deref().is_some_and(|noise| {
+            noise.contains("or more; load 1.0 to 3.0 on 2 cores; debug build. Run ")
+        }),
+        "{answer:?}"
+    );
+    assert!(!answer.basis.contains("debug"), "{answer:?}");
+    let quiet = || quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+    assert!(noise(quiet(), "debug").basis.contains("[95 % intervals], debug build · "));
+    assert!(!noise(quiet(), "release").basis.contains("build"));
 }
 
 #[test]
@@ -690,7 +835,7 @@ fn a_quiet_machine_and_predictions_are_not_doubted() {
     let alone = under_load(cell("s", &Architecture::Standard, P2p::On, 2.0), 12.0);
     let answer = one(&alone);
     assert!(
-        answer.noise.as_deref().is_some_and(|noise| noise.contains("the load was 12.0 on 2 cores")),
+        answer.noise.as_deref().is_some_and(|noise| noise.contains("overloaded, load 12.0 on 2 cores")),
         "{answer:?}"
     );
     let predicted = [(Architecture::Standard, 2.0), (Architecture::UpperBound, 3.0)]
@@ -813,7 +958,8 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
     let headline = one(&records.concat()).headline;
     assert!(
         headline.contains(
-            "tokens/s of ladder varies by 18 % between rounds, more than any choice differs from standard (ladder: "
+            "rounds of ladder vary from 18.0 to 21.2 ms per step (1.18x), more than any choice differs from standard \
+             (ladder: "
         ),
         "{headline}"
     );

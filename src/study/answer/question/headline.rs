@@ -85,7 +85,10 @@ impl ComparisonQuestion<'_> {
             return "No cell has a baseline to be compared with.".into();
         };
         if self.choices.is_empty() {
-            return format!("Only upper-bound was compared with {baseline}.");
+            return match self.settings_apart().is_empty() {
+                true => format!("Only upper-bound was compared with {baseline}."),
+                false => format!("Nothing compared with {baseline}: its rounds were measured apart"),
+            };
         }
         if let Some(why) = &self.doubt {
             return format!("Inconclusive, run again on an idle machine: {why}");
@@ -97,6 +100,7 @@ impl ComparisonQuestion<'_> {
             }
             None => self.headline_without_winner(&baseline),
         };
+        let text = text + &self.not_compared();
         match *self.axis == Axis::ARCHITECTURE {
             true => capitalized(&text),
             false => text,
@@ -230,7 +234,10 @@ impl ComparisonQuestion<'_> {
             own.into_iter().filter(|pair| pair.verdict.is_undecided()).collect();
         let undecided = match &undecided[..] {
             [] => String::new(),
-            [only] => format!(", undecided in 1 ({}: {})", self.setting(only), times(only)),
+            [only] => {
+                let (setting, why) = (self.setting(only), self.among(only));
+                format!(", undecided in 1 ({setting}: {}{why})", times(only))
+            }
             _ => format!(", undecided in {}", undecided.len()),
         };
         let speedups: Vec<f64> = winner.pairs.iter().map(|pair| pair.speedup).collect();
@@ -339,8 +346,12 @@ impl ComparisonQuestion<'_> {
                 self.unit_of(baseline)
             );
         }
-        let limits: BTreeSet<String> = self.report.pairs.iter().map(|pair| self.setting(pair)).collect();
+        let apart = self.settings_apart();
+        let mut limits: BTreeSet<String> =
+            self.report.pairs.iter().map(|pair| self.setting(pair)).collect();
+        limits.retain(|setting| !apart.contains(setting));
         let several = match (self.choices.len(), limits.len().saturating_sub(self.choices.len())) {
+            (1, _) if !apart.is_empty() => format!(" at {}", self.choices[0].0),
             (1, _) => String::new(),
             (settings, 0) => format!(" in any of {settings} settings"),
             // with the axis of P2P or TP, upper-bound has settings of its own
