@@ -587,8 +587,8 @@ impl<'a> ComparisonQuestion<'a> {
             let baseline = widest.map(|pair| (setting, pair));
             let is_limit_apart = pairs.iter().any(|pair| pair.is_limit() && is_measured_apart(pair));
             pairs.iter().enumerate().map(move |(at, pair)| {
-                let absent = if at + 1 == pairs.len() { &pairs[..] } else { &[] };
-                (baseline.filter(|_| at == 0), *pair, is_limit_apart, absent)
+                let ended: &[&Comparison] = if at + 1 == pairs.len() { pairs } else { &[] };
+                (baseline.filter(|_| at == 0), *pair, is_limit_apart, ended)
             })
         });
         // `ended`: the pairs of a setting at its last one, after which runs without numbers follow
