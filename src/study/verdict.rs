@@ -52,7 +52,7 @@ const HARDLY: f64 = 0.1;
 const DOUBTFUL: f64 = 0.02;
 
 /// Minimum number of recorded Python calls for the verdict to say that they slow the host.
-const MANY_PYTHON_CALLS: u64 = 1_000;
+pub(crate) const MANY_PYTHON_CALLS: u64 = 1_000;
 
 /// Name of the limit that no remedy exceeds.
 const LIMIT: &str = "no communication at all";

@@ -534,6 +534,21 @@ fn what_if_counts_the_gap_between_graphs_as_launch_wait() {
     assert!((wait_ms - 0.4).abs() < 0.02, "{wait_ms}");
 }
 
+#[test]
+fn what_if_carries_the_caution_on_python_stacks() {
+    let mut profile = steps(LaunchMethod::Calls, NCCL, (40, 40));
+    for call in 0..1_000 {
+        profile.event("python_function", "forward", (10_000 + call, 1), "");
+    }
+    let Setting { target, tp, .. } = setting();
+    let trace = profile.trace("default");
+    let traced = TracedSteps::new(&trace, None, [None, tp], target.unwrap(), Vec::new()).unwrap();
+    let answer = traced.answer(&traced.base).unwrap();
+    assert!(answer.launch_gaps.unwrap().has_python_stacks);
+    let line = answer.launch_bound("c").unwrap();
+    assert!(line.contains("; overstated, as Python stacks slow the host"), "{line}");
+}
+
 /// The sliders over a trace have the verdict's remedies, with the same numbers.
 #[test]
 fn what_if_from_a_launch_bound_trace_has_the_remedies_of_its_verdict() {

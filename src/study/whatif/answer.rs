@@ -239,6 +239,9 @@ pub struct LaunchGaps {
     /// Remedy, as the verdict on the trace names it.
     pub remedy: &'static str,
     pub is_removed: bool,
+    /// True if the trace was recorded with Python stacks, which slow the host: the gaps, and the gain without them, are
+    /// larger than in the engine itself.
+    pub has_python_stacks: bool,
     /// Speedups over the traced steps of `standard` and of [`WhatIfAnswer::wiring`] without these gaps; `None` if they are
     /// removed, or if a prediction fails.
     pub speedups_without: Option<[f64; 2]>,
@@ -279,6 +282,8 @@ pub struct Fastest<'a> {
     pub measured_band: Option<TieBand>,
     /// True if no other row is within `band`, so that one band describes the tie.
     pub has_one_band: bool,
+    /// True if a row is outside its band and ties because its interval over the steps of a trace overlaps that of the fastest.
+    pub has_overlap: bool,
 }
 
 impl WhatIfAnswer {
@@ -338,16 +343,22 @@ impl WhatIfAnswer {
 
     /// Line on the launch-bound steps of a trace; `remove` names the key or option that removes the gaps.
     pub fn launch_bound(&self, remove: &str) -> Option<String> {
-        let LaunchGaps { ms, remedy, is_removed, .. } = self.launch_gaps?;
+        let LaunchGaps { ms, remedy, is_removed, has_python_stacks, .. } = self.launch_gaps?;
         let wait = latency(1e3 * ms);
+        let caution = match has_python_stacks {
+            true => "; overstated, as Python stacks slow the host: record without with_stack",
+            false => "",
+        };
         if is_removed {
-            return Some(format!("launch wait of {wait} removed ({remedy})"));
+            return Some(format!("launch wait of {wait} removed ({remedy}){caution}"));
         }
         let first = match self.gains_nothing() {
             true => "no architecture helps until the wait is gone",
             false => "remove the wait first",
         };
-        Some(format!("launch-bound: the GPU waits {wait} for launches; {first}: {remove} ({remedy})"))
+        Some(format!(
+            "launch-bound: the GPU waits {wait} for launches; {first}: {remove} ({remedy}){caution}"
+        ))
     }
 
     /// Line on the experts that an uneven load touches, which is why it may be faster than a balanced one.
@@ -399,14 +410,26 @@ impl WhatIfAnswer {
         ran.sort_by(|(_, a), (_, b)| a.tpot_ms.total_cmp(&b.tpot_ms));
         let Some(&(best, first)) = ran.first() else {
             let (rows, band) = (Vec::new(), TieBand::UNKNOWN);
-            return Fastest { rows, band, measured_band: None, has_one_band: true };
+            let measured_band = None;
+            return Fastest { rows, band, measured_band, has_one_band: true, has_overlap: false };
         };
         let is_within = |band: TieBand, tpot_ms: f64| {
             tpot_ms <= first.tpot_ms || band.holds(tpot_ms / first.tpot_ms)
         };
+        let standard = self.row(&Architecture::Standard);
+        // a gain over standard is paired by step, so that overlapping intervals say nothing about it
+        let overlaps = |row: &WhatIfRow, numbers: &SimulatedMetrics| {
+            let is_pair = standard != Some(row) && standard != Some(best);
+            let ends = first.speedup_95.zip(numbers.speedup_95).filter(|_| is_pair);
+            ends.is_some_and(|([low, _], [_, high])| low <= high)
+        };
+        let is_in_band = |row: &WhatIfRow, numbers: &SimulatedMetrics| {
+            is_within(best.band.between(row.band), numbers.tpot_ms)
+        };
         let (mut rows, behind): (Vec<_>, Vec<_>) = ran
             .into_iter()
-            .partition(|(row, numbers)| is_within(best.band.between(row.band), numbers.tpot_ms));
+            .partition(|&(row, numbers)| is_in_band(row, numbers) || overlaps(row, numbers));
+        let has_overlap = rows.iter().any(|&(row, numbers)| !is_in_band(row, numbers));
         let others = rows.iter().filter(|(row, _)| *row != best);
         let bands: Vec<TieBand> = others.map(|(row, _)| best.band.between(row.band)).collect();
         let widest = |bands: &[TieBand]| bands.iter().copied().reduce(TieBand::wider);
@@ -415,9 +438,8 @@ impl WhatIfAnswer {
             bands.into_iter().chain([best.band]).filter(|band| *band != TieBand::UNKNOWN).collect();
         let measured_band = widest(&measured);
         let has_one_band = !behind.iter().any(|(_, numbers)| is_within(band, numbers.tpot_ms));
-        let standard = self.row(&Architecture::Standard);
         rows.sort_by_key(|(row, _)| standard != Some(*row));
-        Fastest { rows, band, measured_band, has_one_band }
+        Fastest { rows, band, measured_band, has_one_band, has_overlap }
     }
 
     /// Band within which these rows tie.

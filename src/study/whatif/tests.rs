@@ -870,6 +870,42 @@ fn predictions_from_a_trace_tie_within_the_error_that_is_stated() {
 }
 
 #[test]
+fn predictions_whose_intervals_over_the_steps_overlap_tie() {
+    let traced = measured();
+    let mut answer = traced.answer(&traced.base).unwrap();
+    let names = |answer: &WhatIfAnswer| {
+        let rows = answer.fastest().rows;
+        rows.iter().map(|(row, _)| row.architecture.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!((names(&answer), answer.fastest().has_overlap), (vec!["delayed:2".to_owned()], false));
+    for row in &mut answer.rows {
+        let is_leader = ["ladder", "delayed:2"].contains(&row.architecture.to_string().as_str());
+        if let Some(numbers) = row.numbers.as_mut().ok().filter(|_| is_leader) {
+            numbers.speedup_95 = Some([1.60, 1.70]);
+        }
+    }
+    assert_eq!(names(&answer), ["delayed:2", "ladder"]);
+    assert!(answer.fastest().has_overlap);
+}
+
+/// One rank starts 4 ms after the other, which a mean over the ranks leaves out.
+#[test]
+fn a_prefill_whose_ranks_start_apart_says_so() {
+    let path = "../../traces/cpu-standard-tp2-600us.parquet";
+    let trace = trace::read(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let target = WhatIfVariant::default().plain_target().unwrap();
+    let phase = Some(plan::Phase::Prefill);
+    let traced = TracedSteps::new(&trace, phase, [None; 2], target, Vec::new()).unwrap();
+    assert_eq!(
+        (traced.phase(), traced.typical_label.as_deref()),
+        (plan::Phase::Prefill, Some("prefill"))
+    );
+    assert!((traced.measured_ms - 55.2).abs() < 0.1, "{}", traced.measured_ms);
+    let said = traced.assumptions(&traced.base);
+    assert!(said.contains("; ranks start 2.13 ms later on average"), "{said}");
+}
+
+#[test]
 fn exposed_communication_of_the_limit_is_explained() {
     for traced in [measured(), traced().0] {
         let answer = traced.answer(&traced.base).unwrap();

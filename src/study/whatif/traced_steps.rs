@@ -1,5 +1,7 @@
 //! Sliders over the measured steps of a trace; [`crate::rewire`] predicts their times.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 
 use super::answer::{
@@ -11,13 +13,18 @@ use super::variant::WhatIfVariant;
 use crate::rewire::{
     LayerCollectives, RewireAnswer, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection,
 };
+use crate::verdict::MANY_PYTHON_CALLS;
 use base::error::{Error, Result};
 use base::text::{counted, latency};
 use machine::hardware::Target;
 use model::Model;
 use plan::{Architecture, Phase};
 use table::{Backend, Provenance, Spec};
-use trace::Trace;
+use trace::overlap::StepKey;
+use trace::{ImportReport, NO_STEP, Trace};
+
+/// Least share of a step by which ranks start late for a remark: above it, step times and the timeline's lists differ.
+const LATE_START: f64 = 0.01;
 
 /// Measured steps of a trace with their kernels and all-reduces, as the starting point of the sliders. All numbers are
 /// medians over the steps, as in [`crate::verdict`] and `ladderscope rewire`.
@@ -29,8 +36,12 @@ pub struct TracedSteps {
     pub base: WhatIfVariant,
     /// Median latency of the steps (ms).
     pub measured_ms: f64,
-    /// Step of median latency, which the strips show.
+    /// Step whose length is nearest to the median, as on the timeline; the strips show it.
     pub typical: u32,
+    /// Label of the typical step, as on the timeline; `None` if the trace does not mark its steps.
+    pub typical_label: Option<String>,
+    /// True if the trace was recorded with Python stacks, which slow the host and so lengthen launch gaps.
+    has_python_stacks: bool,
     /// Time in which the GPU waits for launches in a step, as the verdict on the trace counts it (ms); `None` unless that
     /// is much.
     launch_wait_ms: Option<f64>,
@@ -83,7 +94,11 @@ impl TracedSteps {
             ..known
         };
         let measured_ms = rewiring.measured().step_us / 1e3;
-        let (typical, launch_wait_ms) = (rewiring.typical_step(), rewiring.launch_wait_ms());
+        let launch_wait_ms = rewiring.launch_wait_ms();
+        let marked = typical_key(trace, rewiring.steps.phase);
+        let marked = marked.and_then(|key| Some((rewiring.number_of_key(key)?, Some(key.label()))));
+        let (typical, typical_label) = marked.unwrap_or_else(|| (rewiring.typical_step(), None));
+        let python_calls = trace.meta.import.as_ref().map_or(0, ImportReport::python_calls);
         // a trace of another program does not name its model
         let shape = trace.meta.spec.as_ref().and_then(|spec| Model::resolve(&spec.model).ok());
         let has_link = |tp: &u32| target.profile.link_problem(cell.collective, cell.p2p, *tp).is_none();
@@ -102,6 +117,8 @@ impl TracedSteps {
             base,
             measured_ms,
             typical,
+            typical_label,
+            has_python_stacks: python_calls >= MANY_PYTHON_CALLS,
             launch_wait_ms,
             arguments,
             tps,
@@ -120,6 +137,10 @@ impl TracedSteps {
             true => format!("{used} of {}", counted(found, kind)),
             false => counted(used, kind),
         }
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.rewiring.steps.phase
     }
 
     /// Median time of one of the layers' all-reduces, with the wait for the last rank (us); `None` without any.
@@ -237,6 +258,7 @@ impl TracedSteps {
         Some(LaunchGaps {
             ms,
             remedy: self.rewiring.steps.launch_remedy(),
+            has_python_stacks: self.has_python_stacks,
             is_removed,
             speedups_without: if gains_nothing && !is_removed { speedups_without() } else { None },
         })
@@ -337,6 +359,13 @@ impl TracedSteps {
         if self.rewiring.rewired_steps() > 1 {
             words.push("each column is a median over the steps, so parts need not add up".into());
         }
+        let late_ms = self.rewiring.late_start_ms();
+        if late_ms >= LATE_START * self.measured_ms {
+            words.push(format!(
+                "times count from the first rank's start; ranks start {} later on average, which overlap tables leave out",
+                latency(1e3 * late_ms)
+            ));
+        }
         let model = match self.rewiring.emulates(&choice) {
             true => "the emulated link's formula",
             false => profile.as_str(),
@@ -362,6 +391,32 @@ impl TracedSteps {
         );
         words.join("; ")
     }
+}
+
+/// Marked step of a phase whose length is nearest to the median; of several, the one nearest to their middle. `None` if the
+/// trace marks no step of the phase.
+fn typical_key(trace: &Trace, phase: Phase) -> Option<StepKey> {
+    let mut windows: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
+    let of_phase = |key: &StepKey| key.phase == phase && key.step != NO_STEP;
+    for span in &trace.spans {
+        let key = StepKey::from_span(span);
+        if of_phase(&key) {
+            let window = windows.entry(key).or_insert((span.start_ns, span.end_ns));
+            *window = (window.0.min(span.start_ns), window.1.max(span.end_ns));
+        }
+    }
+    let mut steps: Vec<(i64, StepKey, i64)> =
+        windows.into_iter().map(|(key, (from, to))| (from, key, to - from)).collect();
+    steps.sort_unstable();
+    let mut lengths: Vec<i64> = steps.iter().map(|(.., length)| *length).collect();
+    lengths.sort_unstable();
+    let middle = lengths.len() / 2;
+    let median = *lengths.get(middle)?;
+    let distance = |(at, (.., length)): &(usize, &(i64, StepKey, i64))| {
+        (length.abs_diff(median), at.abs_diff(middle))
+    };
+    let nearest = steps.iter().enumerate().min_by_key(distance);
+    nearest.map(|(_, (_, key, _))| *key)
 }
 
 /// Numbers of an answer, including the slowdown of its kernels by contention.
