@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::state::WhatIf;
-use self::state::{Pin, StripView, WaitingVariant, letter};
+use self::state::{Pin, StripView, WaitingVariant, letter, machine_of};
 use super::timeline::state::prediction::{Facts, traced};
 use crate::desk;
 use crate::face::tui::prelude::*;
@@ -30,7 +30,7 @@ use study::whatif::{
     WhatIfVariant,
 };
 use table::render::{Shown, Sourced, Table};
-use table::{Backend, Provenance, Record};
+use table::{Provenance, Record};
 
 /// Idle time after a key press before the slower search starts.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -103,7 +103,12 @@ impl Acts for WhatIf {
                 false => cx.inform("a simulated cell has no launch gaps of a trace"),
             },
             Act::Base => match (&self.traced, &cx.open_trace) {
-                (Some(_), _) => self.leave_trace(),
+                (Some(_), _) => {
+                    let kept =
+                        self.kept_with_trace().map_or_else(String::new, |kept| format!("; {kept}"));
+                    self.leave_trace();
+                    cx.inform(format!("back at {}{kept}", self.base_name()));
+                }
                 (None, Some(_)) => {
                     self.seeded.clone_from(&cx.open_trace);
                     cx.request(Request::WhatIfOpenTrace { asked: true });
@@ -118,10 +123,12 @@ impl Acts for WhatIf {
 impl WhatIf {
     fn undo(&mut self, cx: &mut Context) {
         if let Some((letter, is_kept)) = self.undo_keep() {
-            let keep = cx.key::<Self>(Act::Pin);
+            let [keep, redo] = [Act::Pin, Act::Redo].map(|act| cx.key::<Self>(act));
             return cx.inform(match is_kept {
                 true => format!("undone: {letter} is kept again"),
-                false => format!("undone: {letter} is not kept any more; {keep} keeps it again"),
+                false => {
+                    format!("undone: {letter} is not kept any more; {keep} or {redo} keeps it again")
+                }
             });
         }
         let undone = self.travel(true).map(|words| {
@@ -140,7 +147,8 @@ impl WhatIf {
     }
 
     fn redo(&mut self, cx: &mut Context) {
-        let redone = self.travel(false).map(|words| format!("redone: {words}"));
+        let redone = self.redo_keep().or_else(|| self.travel(false));
+        let redone = redone.map(|words| format!("redone: {words}"));
         cx.inform(redone.unwrap_or_else(|| "nothing to redo".into()));
     }
 
@@ -221,7 +229,7 @@ impl WhatIf {
         let of_trace = of_trace.filter(|(_, provenance)| *provenance != Provenance::Simulated);
         let measured = measured.or(of_trace).filter(|(ms, _)| *ms > 0.0);
         self.measured = measured.filter(|_| note.is_none());
-        let machine = if selected.spec.backend == Backend::Cpu { "a CPU" } else { "another GPU" };
+        let machine = machine_of(&selected.spec);
         self.measured_elsewhere = measured.filter(|_| note.is_some()).map(|(ms, _)| (ms, machine));
         let traced = run.filter(|run| self.measured_elsewhere.is_some() && run.trace.is_some()).cloned();
         self.run = Some(selected.spec.clone());
@@ -350,6 +358,9 @@ impl Screen for WhatIf {
             Request::WhatIfTraced(traced, name, architecture) => {
                 self.seeded.clone_from(&cx.open_trace);
                 self.usable.clone_from(&cx.open_trace);
+                if traced.phase() == Phase::Prefill && self.trace() != Some(name.as_str()) {
+                    cx.inform("starts from the prefill at the timeline's cursor, not from decode steps");
+                }
                 let kept = self.kept_with_trace().filter(|_| self.trace() != Some(name.as_str()));
                 if let Some(kept) = kept {
                     cx.inform(kept);

@@ -6,7 +6,7 @@ use crate::face::tui::prelude::*;
 use run::sim::Simulator;
 use serde::{Deserialize, Serialize};
 use study::whatif::{BreakEven, ProfileValues, Slider, TracedSteps, WhatIfAnswer, WhatIfVariant};
-use table::{Provenance, Spec};
+use table::{Backend, Provenance, Spec};
 
 pub const MOST_PINS: usize = 6;
 
@@ -31,8 +31,8 @@ pub struct WhatIf {
     trace: String,
     /// Changes to traces that are no longer the base; they return with their trace.
     earlier: Vec<TraceChanges>,
-    /// Base, its name and the variant before the sliders changed a trace.
-    before_trace: Option<Box<(WhatIfVariant, String, WhatIfVariant)>>,
+    /// Cell before the sliders changed a trace.
+    before_trace: Option<Box<CellBase>>,
     /// Open trace from which the sliders started by themselves, or were started.
     pub seeded: Option<String>,
     /// Last open trace from which the sliders could start.
@@ -41,11 +41,16 @@ pub struct WhatIf {
     pub offered: Option<String>,
     /// True if the last session ended on a trace, which the next open trace replaces.
     pub ended_on_trace: bool,
+    /// Name of the trace that the last session ended on, until a base is chosen.
+    pub left_trace: Option<String>,
     pub variant: WhatIfVariant,
     undo: Vec<WhatIfVariant>,
     redo: Vec<WhatIfVariant>,
     /// Variants kept and dropped, oldest first, each with the length of `undo` at that time; undo reverts them.
     keeps: Vec<(usize, KeepChange)>,
+    /// Keeps and drops that were undone, the last one at the end, each with the length of `undo` at that time and true for a
+    /// keep; redo repeats them.
+    undone_keeps: Vec<(usize, bool)>,
     pub list: List,
     pub base_answer: Option<Arc<WhatIfAnswer>>,
     base_error: Option<String>,
@@ -94,13 +99,39 @@ impl WaitingVariant {
 }
 
 /// Changes of the sliders to a trace.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct TraceChanges {
     trace: String,
     base: WhatIfVariant,
     variant: WhatIfVariant,
+    #[serde(skip)]
     undo: Vec<WhatIfVariant>,
+    #[serde(skip)]
     redo: Vec<WhatIfVariant>,
+}
+
+/// Simulated cell as the base of the sliders, and the present variant.
+#[derive(Clone, Debug, Default)]
+struct CellBase {
+    base: WhatIfVariant,
+    name: String,
+    variant: WhatIfVariant,
+    run: BaseRun,
+}
+
+/// Run that a base simulates: the same fields as in [`WhatIf`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct BaseRun {
+    run: Option<Spec>,
+    measured: Option<(f64, Provenance)>,
+    /// Measured TPOT on a machine without a profile (ms).
+    measured_elsewhere_ms: Option<f64>,
+    is_run_of_trace: bool,
+}
+
+/// Machine without a profile that a run was measured on, in words.
+pub fn machine_of(run: &Spec) -> &'static str {
+    if run.backend == Backend::Cpu { "a CPU" } else { "another GPU" }
 }
 
 /// Variants kept for a trace, or for all simulated cells.
@@ -128,6 +159,15 @@ pub struct KeptWhatIf {
     /// True if a trace was the base.
     #[serde(default)]
     is_of_trace: bool,
+    /// Name of the trace that was the base; empty for a cell.
+    #[serde(default)]
+    trace: String,
+    /// Changes to traces.
+    #[serde(default)]
+    changes: Vec<TraceChanges>,
+    /// Run that the base simulates.
+    #[serde(default)]
+    run: BaseRun,
 }
 
 impl PersistentScreen for WhatIf {
@@ -136,39 +176,47 @@ impl PersistentScreen for WhatIf {
     /// Returns `None` if the sliders were never used.
     fn keep(&self) -> Option<KeptWhatIf> {
         // a trace is not open in the next session
-        let (base, base_name, variant) = match self.before_trace.as_deref() {
-            Some((base, name, variant)) => (base, name, variant),
-            None => (&self.base, &self.base_name, &self.variant),
-        };
+        let cell = self.before_trace.as_deref().cloned();
+        let CellBase { base, name: base_name, variant, run } = cell.unwrap_or_else(|| self.cell());
+        let mut changes = self.earlier.clone();
+        if let Some(own) = self.trace_changes() {
+            changes.retain(|one| one.trace != own.trace);
+            changes.push(own);
+        }
         let Self { strip, by_tpot, .. } = self;
         let all = self.parked.iter().cloned().chain([self.kept_variants()]);
         let all = all.filter(|kept| !kept.variants.is_empty());
         let (of_cells, of_traces): (Vec<_>, Vec<_>) = all.partition(|kept| kept.trace.is_empty());
         let pins: Vec<WhatIfVariant> = of_cells.into_iter().flat_map(|kept| kept.variants).collect();
-        let is_moved = *variant != WhatIfVariant::default() || *base != WhatIfVariant::default();
-        let used = is_moved || !pins.is_empty() || !of_traces.is_empty();
-        used.then(|| KeptWhatIf {
-            base: base.clone(),
-            base_name: base_name.clone(),
-            variant: variant.clone(),
+        let is_moved = variant != WhatIfVariant::default() || base != WhatIfVariant::default();
+        let has_kept = !pins.is_empty() || !of_traces.is_empty();
+        (is_moved || has_kept || !changes.is_empty()).then(|| KeptWhatIf {
+            base,
+            base_name,
+            variant,
             strip: *strip,
             by_tpot: *by_tpot,
             pins,
             of_traces,
-            is_of_trace: self.traced.is_some(),
+            is_of_trace: self.traced.is_some() || self.ended_on_trace,
+            trace: self.left_trace.as_ref().unwrap_or(&self.trace).clone(),
+            changes,
+            run,
         })
     }
 
     fn restore(&mut self, kept: KeptWhatIf, _cx: &mut Context) {
-        let KeptWhatIf { base, base_name, variant, strip, by_tpot, mut pins, of_traces, is_of_trace } =
-            kept;
+        let KeptWhatIf { base, base_name, variant, strip, by_tpot, mut pins, .. } = kept;
+        let KeptWhatIf { of_traces, is_of_trace, trace, changes, run, .. } = kept;
         pins.truncate(MOST_PINS);
         let waiting = WaitingVariant::returning(pins);
         let (simulator, started) = (Arc::clone(&self.simulator), self.started + 1);
         let (parked, ended_on_trace) = (of_traces, is_of_trace);
         let kept = Self { base, base_name, variant, strip, by_tpot, waiting, parked, ..Self::default() };
-        let kept = Self { ended_on_trace, ..kept };
+        let left_trace = Some(trace).filter(|trace| !trace.is_empty());
+        let kept = Self { ended_on_trace, left_trace, earlier: changes, ..kept };
         *self = Self { simulator, started, ..kept };
+        self.set_run(run);
     }
 }
 
@@ -200,7 +248,7 @@ impl WhatIf {
     pub fn start_traced(&mut self, traced: Arc<TracedSteps>, trace: String) -> bool {
         self.list.selected = 0;
         let before = self.before_trace.take();
-        let own = || Box::new((self.base.clone(), self.base_name.clone(), self.variant.clone()));
+        let own = || Box::new(self.cell());
         let before = before.or_else(|| self.traced.is_none().then(own));
         self.restart(traced.base.clone(), trace.clone(), Some((traced, trace)));
         self.before_trace = before;
@@ -235,7 +283,7 @@ impl WhatIf {
 
     /// Name of the cell that [`Self::leave_trace`] goes back to.
     pub fn cell_name(&self) -> String {
-        shown_name(self.before_trace.as_ref().map_or("", |before| &before.1)).to_owned()
+        shown_name(self.before_trace.as_ref().map_or("", |cell| &cell.name)).to_owned()
     }
 
     pub fn base_name(&self) -> &str {
@@ -244,10 +292,45 @@ impl WhatIf {
 
     /// Goes back from a trace to the cell before it.
     pub fn leave_trace(&mut self) {
-        let (base, name, variant) = *self.before_trace.take().unwrap_or_default();
+        let CellBase { base, name, variant, run } = *self.before_trace.take().unwrap_or_default();
         self.list.selected = 0;
         self.restart(base, name, None);
         self.variant = variant;
+        self.set_run(run);
+    }
+
+    /// Simulated cell that is the base.
+    fn cell(&self) -> CellBase {
+        let run = BaseRun {
+            run: self.run.clone(),
+            measured: self.measured,
+            measured_elsewhere_ms: self.measured_elsewhere.map(|(ms, _)| ms),
+            is_run_of_trace: self.is_run_of_trace,
+        };
+        CellBase {
+            base: self.base.clone(),
+            name: self.base_name.clone(),
+            variant: self.variant.clone(),
+            run,
+        }
+    }
+
+    fn set_run(&mut self, BaseRun { run, measured, measured_elsewhere_ms, is_run_of_trace }: BaseRun) {
+        let machine = run.as_ref().map_or("another GPU", machine_of);
+        self.measured_elsewhere = measured_elsewhere_ms.map(|ms| (ms, machine));
+        (self.run, self.measured, self.is_run_of_trace) = (run, measured, is_run_of_trace);
+    }
+
+    /// Changes to the trace that is the base; `None` for a cell, or without changes.
+    fn trace_changes(&self) -> Option<TraceChanges> {
+        let has_changes = !self.undo.is_empty() || self.variant != self.base;
+        (self.traced.is_some() && has_changes).then(|| TraceChanges {
+            trace: self.trace.clone(),
+            base: self.base.clone(),
+            variant: self.variant.clone(),
+            undo: self.undo.clone(),
+            redo: self.redo.clone(),
+        })
     }
 
     /// All variants kept for the present base.
@@ -277,13 +360,8 @@ impl WhatIf {
         let kept = self.kept_variants();
         let mut earlier = std::mem::take(&mut self.earlier);
         if self.traced.is_some() {
-            let (trace, base) = (self.trace.clone(), self.base.clone());
-            earlier.retain(|one| one.trace != trace);
-            if !self.undo.is_empty() {
-                let [undo, redo] = [&mut self.undo, &mut self.redo].map(std::mem::take);
-                let variant = self.variant.clone();
-                earlier.push(TraceChanges { trace, base, variant, undo, redo });
-            }
+            earlier.retain(|one| one.trace != self.trace);
+            earlier.extend(self.trace_changes());
         }
         let mut pins = std::mem::take(&mut self.pins);
         let mut waiting = std::mem::take(&mut self.waiting);
@@ -357,12 +435,18 @@ impl WhatIf {
             return false;
         }
         self.redo.clear();
+        self.undone_keeps.clear();
         self.undo.push(before);
         true
     }
 
     /// Drops the variant kept last; returns its letter.
     pub fn unpin(&mut self) -> Option<char> {
+        self.undone_keeps.clear();
+        self.drop_last()
+    }
+
+    fn drop_last(&mut self) -> Option<char> {
         let pin = self.pins.pop()?;
         self.keeps.push((self.undo.len(), KeepChange::Dropped(pin)));
         Some(letter(self.pins.len()))
@@ -375,7 +459,9 @@ impl WhatIf {
         let is_next = |(at, change): &mut (usize, KeepChange)| {
             *at >= changes && (has_room || matches!(change, KeepChange::Kept(_)))
         };
-        match self.keeps.pop_if(is_next)?.1 {
+        let (at, undone) = self.keeps.pop_if(is_next)?;
+        self.undone_keeps.push((at, matches!(undone, KeepChange::Kept(_))));
+        match undone {
             KeepChange::Dropped(pin) => {
                 self.pins.push(pin);
                 Some((letter(self.pins.len() - 1), true))
@@ -388,6 +474,16 @@ impl WhatIf {
                 self.waiting.retain(|one| one.variant != variant);
                 Some((letter(at), false))
             }
+        }
+    }
+
+    /// Repeats the keep or drop that was undone last, unless a slider was moved by undo or redo since; returns it in words.
+    pub fn redo_keep(&mut self) -> Option<String> {
+        let changes = self.undo.len();
+        let (_, is_keep) = self.undone_keeps.pop_if(|(at, _)| *at == changes)?;
+        match is_keep {
+            true => Some(self.keep_present()),
+            false => self.drop_last().map(|letter| format!("dropped {letter}")),
         }
     }
 
@@ -465,6 +561,11 @@ impl WhatIf {
     /// Keeps the current variant, once its answer arrives if it has none yet. Returns the result in words, or the reason if
     /// it cannot be kept.
     pub fn pin(&mut self) -> String {
+        self.undone_keeps.clear();
+        self.keep_present()
+    }
+
+    fn keep_present(&mut self) -> String {
         if let Some(at) = self.pins.iter().position(|pin| pin.variant == self.variant) {
             return format!("this variant is kept already, as {}", letter(at));
         }
