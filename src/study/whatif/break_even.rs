@@ -7,7 +7,7 @@ use super::question::{WhatIfQuestion, own_link};
 use super::slider::{Slider, shown};
 use super::variant::WhatIfVariant;
 use base::error::{Error, Result};
-use base::text::percent;
+use base::text::{digits, percent};
 use run::sim::{LinkTimes, Simulator};
 use table::Link;
 
@@ -242,13 +242,26 @@ impl BreakEven {
     }
 
     /// The same in few words, the limits first, for a reader who sees the values of the link: `hides 95 % at AR latency
-    /// <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99.6 %`, or `hides 95 % at AR latency <= 59.4 us; bandwidth alone
-    /// cannot; now 61.0 %`.
-    pub fn beside_values(found: &[Self]) -> String {
+    /// <= 22.9 us, bandwidth >= 1.49 GB/s (each alone); now 99.6 % at 15.9 us`, or `hides 95 % at AR latency <= 59.4 us;
+    /// bandwidth alone cannot; now 61.0 % at 100 us`. With the stack's factor on latencies, each is followed by the latency
+    /// inside the model, as beside the slider: `22.9 us x1.485=34.0`.
+    pub fn beside_values(found: &[Self], latency_scale: Option<f64>) -> String {
         let Some(Self { hidden_pct, now_hidden_pct, .. }) = found.first() else { return String::new() };
+        let scaled = |one: &Self, us: f64| match latency_scale {
+            Some(scale) if one.slider() == Slider::Alpha => format!(" x{scale}={}", digits(scale * us)),
+            _ => String::new(),
+        };
         let (never, limited): (Vec<&Self>, Vec<&Self>) =
             found.iter().partition(|one| one.crossing == Crossing::Never);
-        let limits: Vec<String> = limited.into_iter().map(Self::brief_limit).collect();
+        let limit = |one: &Self| match one.crossing {
+            // of the limit as shown
+            Crossing::At(us) => {
+                let shown = rounded(us, f64::floor).parse().unwrap_or(us);
+                one.brief_limit() + &scaled(one, shown)
+            }
+            _ => one.brief_limit(),
+        };
+        let limits: Vec<String> = limited.into_iter().map(limit).collect();
         let each = if limits.len() > 1 { " (each alone)" } else { "" };
         let limits = limits.join(", ");
         let never: Vec<&str> = never.into_iter().map(|one| one.slider().name()).collect();
@@ -258,7 +271,11 @@ impl BreakEven {
             (limits, "") => format!("hides {hidden_pct} % at {limits}{each}"),
             (limits, never) => format!("hides {hidden_pct} % at {limits}; {never} alone cannot"),
         };
-        format!("{hides}; now {}", percent(Some(*now_hidden_pct)))
+        let latency = found.iter().find(|one| one.over == BreakEvenQuantity::AlphaUs);
+        let at = latency.map_or_else(String::new, |one| {
+            format!(" at {}{}", one.value_in_words(), scaled(one, one.now))
+        });
+        format!("{hides}; now {}{at}", percent(Some(*now_hidden_pct)))
     }
 
     fn value_in_words(&self) -> String {

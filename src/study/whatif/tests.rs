@@ -289,13 +289,18 @@ fn a_break_even_says_which_value_alone_cannot_hide_communication() {
     let bandwidth =
         BreakEven { over: BreakEvenQuantity::GbS, range, crossing: Crossing::Never, ..latency.clone() };
     assert_eq!(
-        BreakEven::beside_values(&[latency.clone(), bandwidth.clone()]),
-        "hides 95 % at AR latency <= 59.4 us; bandwidth alone cannot; now 61.0 %"
+        BreakEven::beside_values(&[latency.clone(), bandwidth.clone()], None),
+        "hides 95 % at AR latency <= 59.4 us; bandwidth alone cannot; now 61.0 % at 100 us"
+    );
+    assert_eq!(
+        BreakEven::beside_values(&[latency.clone(), bandwidth.clone()], Some(1.5)),
+        "hides 95 % at AR latency <= 59.4 us x1.5=89.1; bandwidth alone cannot; now 61.0 % at 100 us x1.5=150",
+        "limit and present value have both units"
     );
     let latency = BreakEven { crossing: Crossing::Never, ..latency };
     assert_eq!(
-        BreakEven::beside_values(&[latency, bandwidth]),
-        "cannot hide 95 % by AR latency or bandwidth alone; now 61.0 %"
+        BreakEven::beside_values(&[latency, bandwidth], None),
+        "cannot hide 95 % by AR latency or bandwidth alone; now 61.0 % at 100 us"
     );
 }
 
@@ -320,7 +325,7 @@ fn a_break_even_between_nodes_is_of_the_network() {
     assert!(hidden >= HIDDEN_PCT && beyond < HIDDEN_PCT, "{hidden} {beyond}");
     assert_eq!(found.all_reduce_us, Some(there));
     // by the name of its slider
-    let words = BreakEven::beside_values(std::slice::from_ref(&found));
+    let words = BreakEven::beside_values(std::slice::from_ref(&found), None);
     assert!(words.contains("net latency <= "), "{words}");
     assert!(found.is_of_profile);
     variant.network_alpha_us = Some(3.0);

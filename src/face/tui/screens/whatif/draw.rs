@@ -9,6 +9,7 @@ use super::state::{Pin, StripView, WhatIf, letter};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::wrap::join_fitting;
 use base::text::{latency, without_middle};
+use plan::Phase;
 use study::whatif::{ProfileValues, Slider, WhatIfVariant};
 
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
@@ -41,8 +42,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
         let whole_step = whatif.strip == StripView::Step;
         if !answer.strips.is_empty() && !areas.strip.is_empty() {
             let traced = whatif.traced.as_ref();
-            let label = traced.map_or_else(String::new, |traced| {
-                format!("typical step {} replayed: ", traced.typical)
+            let label = traced.map_or_else(String::new, |traced| match &traced.typical_label {
+                Some(step) => format!("typical {step} replayed: "),
+                None => format!("typical step {} replayed: ", traced.typical),
             });
             draw_strip(buf, areas.strip, theme, (&label, answer.strips.as_slice()), whole_step);
         }
@@ -125,17 +127,24 @@ fn header_pieces(
     let kept = kept_in_words(whatif, areas.has_pins(whatif.pins.len()));
     let (labels, what, from, other) = match &whatif.traced {
         Some(traced) => {
-            let ranks = match cell.dp {
-                0 | 1 => format!("TP {}", cell.tp),
-                dp => format!("DP {dp}, EP {}", cell.ep),
+            // the recording, whatever the sliders change
+            let recorded = &whatif.base.cell;
+            let ranks = match recorded.dp {
+                0 | 1 => format!("TP {}", recorded.tp),
+                dp => format!("DP {dp}, EP {}", recorded.ep),
             };
             let label = |name: String| format!(" [predicted from {name}] ");
-            let what = format!("{} {} ms, {ranks}", traced.provenance(), digits(traced.measured_ms));
-            let link = match cell.link.is_emulated() {
-                true => format!("emulated link {}", cell.link.label()),
-                false => format!("link of {}", cell.hardware),
+            let name = match traced.phase() {
+                Phase::Prefill => "traced prefill",
+                Phase::Decode => "trace",
             };
-            let what = vec![format!("{what}; {link}"), what];
+            let (ms, provenance) = (digits(traced.measured_ms), traced.provenance());
+            let what = format!("{name}: {ranks}, {provenance} {ms} ms");
+            let link = match recorded.link.is_emulated() {
+                true => format!("emulated link {}", recorded.link.label()),
+                false => format!("link of {}", recorded.hardware),
+            };
+            let what = vec![format!("{what}; {link}"), what, format!("{name}: {ranks}, {ms} ms")];
             let mut labels = trace_names(whatif, &traced.steps()).map(label).to_vec();
             labels.extend((!kept.is_empty()).then(|| label(traced.steps())));
             (labels, what, Vec::new(), Some(("goes back to", whatif.cell_name())))
@@ -157,6 +166,11 @@ fn header_pieces(
             ];
             let from = vec![format!("  from {}", whatif.base_name()), String::new()];
             let trace = whatif.usable_trace(cx).map(|name| ("starts from trace", name.to_owned()));
+            let left = whatif.left_trace.as_ref().filter(|_| trace.is_none());
+            let left = left.map(|name| {
+                format!("  open {} to go on with it", without_middle(&trace_file(name), 24))
+            });
+            let from: Vec<String> = left.into_iter().chain(from).collect();
             (vec![" [simulated] ".to_owned()], what, from, trace)
         }
     };
@@ -195,10 +209,16 @@ fn header_pieces(
 fn trace_names(whatif: &WhatIf, steps: &str) -> [String; 5] {
     let trace = whatif.trace().unwrap_or_default();
     let (_, file) = trace.rsplit_once("  ").unwrap_or(("", trace));
-    let bare = file.split_once(" (").map_or(file, |(bare, _)| bare);
-    let short = [24, 16, 12].map(|most| format!("{steps} of {}", without_middle(bare, most)));
+    let bare = trace_file(trace);
+    let short = [24, 16, 12].map(|most| format!("{steps} of {}", without_middle(&bare, most)));
     let [long, middle, least] = short;
     [format!("{steps} of {trace}"), format!("{steps} of {file}"), long, middle, least]
+}
+
+/// Name of a trace without its format and phase.
+fn trace_file(trace: &str) -> String {
+    let (_, file) = trace.rsplit_once("  ").unwrap_or(("", trace));
+    file.split_once(" (").map_or(file, |(bare, _)| bare).to_owned()
 }
 
 /// Kept variants if not each has a row of its own; shorter forms last.
@@ -294,7 +314,23 @@ fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf)
         let has_unit = !unit.is_empty() && unit.width() <= room(x) && (fits(after_unit) || !fits(x));
         let x = if has_unit { put(buf, area, x + 1, y, unit, dim) } else { x };
         let scaled = scaled_latency(whatif).filter(|_| slider == Slider::Alpha);
-        if let Some(forms) = forms {
+        let traced = traced_latency(whatif).filter(|_| slider == Slider::Alpha);
+        if let Some([long, short, none]) = forms {
+            let before = long.trim_end_matches(')');
+            let also = match (&traced, scaled) {
+                (Some((_, us)), _) => Some(format!("{before}; traced {us})")),
+                (None, Some((scale, us))) => Some(format!("x{scale}={} {long}", digits(us))),
+                (None, None) => None,
+            };
+            let forms: Vec<String> = also.into_iter().chain([long, short, none]).collect();
+            put(buf, area, x + 1, y, first_fitting(&forms, room(x) as u16), dim);
+        } else if let Some((source, us)) = traced {
+            let forms = [
+                format!("({source}; traced {us})"),
+                format!("(traced {us})"),
+                format!("traced {us}"),
+                String::new(),
+            ];
             put(buf, area, x + 1, y, first_fitting(&forms, room(x) as u16), dim);
         } else if let Some((scale, us)) = scaled {
             let (us, stack) = (digits(us), &whatif.variant.cell.stack);
@@ -317,6 +353,14 @@ pub fn scaled_latency(whatif: &WhatIf) -> Option<(f64, f64)> {
     let values = whatif.profile_values();
     let scale = values?.latency_scale.filter(|scale| *scale != 1.0)?;
     Some((scale, scale * Slider::Alpha.number(&whatif.variant, values)?))
+}
+
+/// Source of the latency that a trace starts from, and the median time of a traced all-reduce (us), which includes the message
+/// and the wait for the last rank; `None` without a trace, or without its all-reduces.
+fn traced_latency(whatif: &WhatIf) -> Option<(&'static str, String)> {
+    let us = whatif.traced.as_ref()?.all_reduce_us()?;
+    let source = if whatif.base.cell.link.is_emulated() { "setting" } else { "profile" };
+    Some((source, digits(us)))
 }
 
 /// Value of a slider as shown. SM usage is derived from measured contention, so fractions are meaningless.
@@ -375,8 +419,14 @@ pub fn base_text(whatif: &WhatIf, slider: Slider) -> Option<String> {
     has_both.then(before).filter(|before| *before != value_text(slider, variant, values))
 }
 
-/// Slider track with its knob, such as `──●────`.
+/// Slider track with its knob, such as `──●────`. Only the first and the last value are at the ends, so that a step away from
+/// them moves the knob.
 fn track(place: Option<f64>, columns: usize) -> String {
-    let at = place.map(|place| (place * (columns.max(1) - 1) as f64).round() as usize);
+    let last = columns.max(1) - 1;
+    let at = place.map(|place| match (place * last as f64).round() as usize {
+        0 if place > 0.0 => 1,
+        at if at == last && place < 1.0 => last.saturating_sub(1),
+        at => at,
+    });
     (0..columns).map(|column| if Some(column) == at { '●' } else { '─' }).collect()
 }

@@ -36,6 +36,9 @@ impl WhatIfAreas {
 /// Minimum rows under the sliders to place the notes there.
 pub const NOTES: u16 = 6;
 
+/// Least width of the sliders with long tracks.
+pub const WIDE_SLIDERS: u16 = 48;
+
 /// Rows of the strip: a title, and two lanes of two architectures.
 const STRIP: u16 = 5;
 
@@ -99,6 +102,8 @@ pub fn areas(
     let (rest, below) = cut_bottom(rest, below);
     let (rest, pins) = cut_bottom(rest, pins);
     let (left, gap) = match body.width {
+        // a changed latency with all its values
+        160.. => (60, 1),
         110.. => (50, 1),
         76.. => (36, 1),
         _ => (25, 1),
@@ -136,7 +141,7 @@ pub fn areas(
 
 pub fn tracks(sliders: Rect) -> (u16, u16) {
     let columns = match sliders.width {
-        48.. => 14,
+        WIDE_SLIDERS.. => 14,
         36.. => 7,
         _ => 0,
     };

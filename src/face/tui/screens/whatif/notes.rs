@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::Act;
 use super::draw::{base_text, header, is_estimated, scaled_latency, stand_in, value_text};
-use super::layout::{NOTES, WhatIfAreas, areas_of};
+use super::layout::{NOTES, WIDE_SLIDERS, WhatIfAreas, areas_of};
 use super::state::WhatIf;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::wrap::join_fitting;
 use base::statistics::extent;
 use base::text::{counted, joined_with_and, latency};
-use plan::{Architecture, LayerSet};
+use plan::{Architecture, LayerSet, Phase};
 use study::validate::{TieBand, Trust};
 use study::whatif::{
     BreakEven, Fastest, LaunchGaps, NetworkValues, SimulatedMetrics, Slider, WhatIfAnswer, WhatIfRow,
@@ -77,12 +77,15 @@ fn clause_rows(text: &str, width: u16, most: usize) -> Vec<String> {
 
 /// Answer in one line, as many clauses as fit: the fastest architecture, or the launch gaps that hide its gain.
 pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context) -> String {
-    if let Some((LaunchGaps { remedy, .. }, [alone, wired])) = answer.launches_hide_gains() {
+    if let Some((gaps, [alone, wired])) = answer.launches_hide_gains() {
+        let LaunchGaps { remedy, has_python_stacks, .. } = gaps;
         let (wiring, key) = (answer.wiring(), cx.key::<WhatIf>(Act::LaunchGaps));
+        // the row below has the reason
+        let at_most = if has_python_stacks { "< " } else { "" };
         let clauses = [
             format!("{wiring} gains nothing: launch-bound"),
-            format!("; {key} ({remedy}): {alone:.2}x"),
-            format!("; with {wiring} {wired:.2}x"),
+            format!("; {key} ({remedy}): {at_most}{alone:.2}x"),
+            format!("; with {wiring} {at_most}{wired:.2}x"),
         ];
         return join_fitting(&clauses, room);
     }
@@ -106,7 +109,7 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
 fn fastest_in_words(
     whatif: &WhatIf,
     answer: &WhatIfAnswer,
-    Fastest { rows, band, has_one_band, .. }: &Fastest<'_>,
+    Fastest { rows, band, has_one_band, has_overlap, .. }: &Fastest<'_>,
     names: &str,
     room: u16,
 ) -> Vec<String> {
@@ -126,7 +129,11 @@ fn fastest_in_words(
     let gain = range(gain, &|gain: f64| format!("{gain:.2}x"));
     let ms = rows.iter().map(|(_, numbers)| numbers.tpot_ms).collect();
     let ms = range(ms, &|ms: f64| latency(1e3 * ms));
-    let metric = if whatif.traced.is_some() { "step" } else { "TPOT" };
+    let metric = match whatif.traced.as_ref().map(|traced| traced.phase()) {
+        Some(Phase::Prefill) => "prefill",
+        Some(Phase::Decode) => "step",
+        None => "TPOT",
+    };
     let is_none_faster = answer.label(first_row) == "standard";
     let (within, ties) = (band.within(), rows.len() > 1);
     let mut clauses = match gain.as_str() {
@@ -142,6 +149,7 @@ fn fastest_in_words(
     };
     if ties && !is_none_faster {
         let tied = match *has_one_band {
+            _ if *has_overlap => [" (tied: steps overlap)", " (tied)"].map(str::to_owned),
             true => [format!(" (tied {within})"), format!(" (±{})", band.pct())],
             // the row below has the bands
             false => [" (too close to call)", " (tied)"].map(str::to_owned),
@@ -242,7 +250,20 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
         trust @ Trust::Fitted(_) if answer.assumptions.is_none() => trust.with_left_out(),
         _ => answer.error.clone(),
     };
-    let mut clauses = of_run;
+    let has_python_stacks = answer.launch_gaps.is_some_and(|gaps| gaps.has_python_stacks);
+    let caution = has_python_stacks.then(|| {
+        vec![
+            "Python stacks slow this trace's host".to_owned(),
+            ": gains without launch gaps are overstated".to_owned(),
+            "; record without with_stack".to_owned(),
+        ]
+    });
+    let mut clauses = caution.unwrap_or_default();
+    let separator = if clauses.is_empty() || of_run.is_empty() { "" } else { "; " };
+    clauses.extend(of_run.into_iter().enumerate().map(|(at, clause)| match at {
+        0 => format!("{separator}{clause}"),
+        _ => clause,
+    }));
     // the notes have the rest of the error
     let fact = error.split("; ").next().and_then(|fact| fact.split(": ").next()).unwrap_or_default();
     let separator = if clauses.is_empty() { "" } else { "; " };
@@ -269,7 +290,8 @@ pub fn trust(whatif: &WhatIf, answer: &WhatIfAnswer) -> (Vec<String>, bool) {
         None => format!("; leads {} are ties: {reason}", band.within()),
     };
     clauses.extend((!rows.is_empty()).then_some(ties));
-    (clauses, is_unvalidated || is_run_of_trace || whatif.measured_elsewhere.is_some())
+    let is_warning = has_python_stacks || is_unvalidated || is_run_of_trace;
+    (clauses, is_warning || whatif.measured_elsewhere.is_some())
 }
 
 /// First label and `ladder`, and the number of others: `parallel, ladder and 3 more`.
@@ -334,7 +356,16 @@ fn measured_here(whatif: &WhatIf, answer: &WhatIfAnswer, cx: &Context) -> Option
 
 /// Launch gaps, break-even or assumptions, meaning of the slider, the rest of the gap, and the error; a few rows have room for
 /// what matters most.
-fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>, cx: &Context) -> Vec<Sentence> {
+fn sentences(
+    areas: &WhatIfAreas,
+    whatif: &WhatIf,
+    answer: &Arc<WhatIfAnswer>,
+    cx: &Context,
+) -> Vec<Sentence> {
+    let area = areas.notes;
+    // beside a wide slider of the latency, its value inside the model is shown
+    let latency_scale = scaled_latency(whatif).filter(|_| areas.sliders.width >= WIDE_SLIDERS);
+    let latency_scale = latency_scale.map(|(scale, _)| scale);
     let launches = answer.launch_bound(&cx.key::<WhatIf>(Act::LaunchGaps));
     let launches = launches.map(|said| match said.split_once(": ") {
         Some((head, words)) => {
@@ -350,7 +381,8 @@ fn sentences(area: Rect, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>, cx: &Conte
         }
         (None, None) if never_hides(answer) => None,
         (None, None) => {
-            Some(Sentence::new(BREAK_EVEN, Role::Title, break_even(whatif, answer), Role::Text))
+            let words = break_even(whatif, answer, latency_scale);
+            Some(Sentence::new(BREAK_EVEN, Role::Title, words, Role::Text))
         }
     };
     let name = format!("{}:", whatif.slider().name());
@@ -398,7 +430,7 @@ fn placed(
         from += rows.len() as u16 + u16::from(area.height >= NOTES);
         PlacedSentence { sentence, area, row, rows }
     };
-    sentences(areas.notes, whatif, answer, cx).into_iter().map(place).collect()
+    sentences(areas, whatif, answer, cx).into_iter().map(place).collect()
 }
 
 pub fn draw_notes(
@@ -585,7 +617,7 @@ pub fn never_hides(answer: &WhatIfAnswer) -> bool {
     answer.spec.architecture == Architecture::Standard && answer.spec.micro_batches <= 1
 }
 
-fn break_even(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
+fn break_even(whatif: &WhatIf, answer: &WhatIfAnswer, latency_scale: Option<f64>) -> String {
     if let Err(why) =
         answer.row(&answer.spec.architecture).map_or(Ok(()), |row| row.numbers.as_ref().map(drop))
     {
@@ -594,6 +626,9 @@ fn break_even(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
     let Some(found) = whatif.break_even() else { return "searching…".into() };
     match found.iter().cloned().collect::<Result<Vec<_>, _>>() {
         Err(why) => format!("none: {why}"),
-        Ok(found) => format!("{} {}", answer.spec.architecture, BreakEven::beside_values(&found)),
+        Ok(found) => {
+            let words = BreakEven::beside_values(&found, latency_scale);
+            format!("{} {words}", answer.spec.architecture)
+        }
     }
 }

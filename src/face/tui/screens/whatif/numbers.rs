@@ -8,7 +8,7 @@ use super::state::{Pin, WhatIf, letter};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade;
 use crate::face::tui::widgets::table::{self, TableColumn};
-use base::text::{latency, without_middle};
+use base::text::latency;
 use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words, needs_retraining};
 
 /// Mark of architectures that a standard model must be retrained for, and its legend above their names.
@@ -37,6 +37,11 @@ fn delta(now: f64, base: Option<f64>) -> String {
     }
 }
 
+/// Closed share of the gap to `upper-bound` (0 to 1) for people; no share if it is slower than standard.
+fn gap_words(share: f64) -> String {
+    if share < -0.005 { "slower".to_owned() } else { hidden_words(100.0 * share.max(0.0)) }
+}
+
 pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<WhatIfAnswer>) {
     let text = theme.style(Role::Text);
     let names: u16 = 12;
@@ -56,13 +61,14 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let numbers = [
         (step.0, step.1, true),
         (speedup.0, speedup.1, true),
-        ("95 % of steps", 14, of_trace && (least(76) || least(58) && is_base)),
+        ("95 % of steps", 14, of_trace && (least(67) || least(58) && is_base)),
         // from 64 columns on, bars show the exposed time, but a trace has intervals instead of bars
         (exposed.0, exposed.1, of_trace || !least(64) || least(100)),
         // at the base of a trace, every change is zero
         ("change", 8, least(51) && !(of_trace && is_base)),
         ("hidden", 8, least(43)),
-        ("gap", 7, least(66)),
+        // the interval takes its place beside changes
+        ("gap", 7, least(if of_trace && !is_base { 76 } else { 66 })),
         ("completion", 12, !of_trace && least(100)),
         ("tok/s/GPU", 11, !of_trace && least(100)),
     ];
@@ -137,7 +143,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
             digits(n.exposed_ms),
             delta,
             percent(n.overlap_pct),
-            or_none(n.hidden_share.map(|share| hidden_words(100.0 * share))),
+            or_none(n.hidden_share.map(gap_words)),
             or_none(n.completion_ms.map(|ms| latency(1e3 * ms))),
             or_none(n.tokens_per_s_per_gpu.map(digits)),
         ];
@@ -216,6 +222,16 @@ fn times(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}x"))
 }
 
+/// Difference of a kept variant from the base; its architecture if that is all or another one.
+fn difference(whatif: &WhatIf, pin: &Pin) -> String {
+    let architecture = &pin.answer.spec.architecture;
+    match whatif.changes(&pin.variant, &pin.answer.profile_values) {
+        changes if changes.is_empty() => architecture.to_string(),
+        changes if *architecture == whatif.base.cell.architecture => changes,
+        changes => format!("{architecture}, {changes}"),
+    }
+}
+
 /// Text of a column for a kept variant and its index.
 type KeptCell<'a> = &'a dyn Fn(usize, &Pin) -> String;
 
@@ -233,7 +249,15 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     };
     // beside the sliders
     let is_narrow = area.width < 60;
-    let [arch, step, to_now_width] = if is_narrow { [9, 7, 7] } else { [11, 10, 8] };
+    // the difference takes all that the marks and two numbers leave
+    let difference_width = area.width.saturating_sub(21).clamp(9, 30);
+    let [arch, step, to_now_width] = if is_narrow { [difference_width, 7, 7] } else { [11, 10, 8] };
+    let settings = if of_trace { "settings (variants of this trace)" } else { "settings" };
+    let arch_title = match (is_narrow, of_trace) {
+        (true, true) => "kept for this trace",
+        (true, false) => "settings",
+        (false, _) => "arch",
+    };
     let step_ms = TableColumn { title: step_ms(whatif).into(), ..TableColumn::number("", step, 0) };
     let over = if of_trace { OVER_TRACE } else { OVER_STANDARD };
     // title and width, cell, and true if the steps of a trace have such a number
@@ -243,7 +267,14 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             &|at, pin| format!("{} {}", mark_of(whatif, pin), letter(at)),
             true,
         ),
-        (TableColumn::text("arch", arch, 0), &|_, pin| pin.answer.spec.architecture.to_string(), true),
+        (
+            TableColumn::text(arch_title, arch, 0),
+            &|_, pin| match is_narrow {
+                true => difference(whatif, pin),
+                false => pin.answer.spec.architecture.to_string(),
+            },
+            true,
+        ),
         (
             step_ms,
             &|_, pin| pin.answer.chosen().map_or_else(|| "cannot run".into(), |own| digits(own.tpot_ms)),
@@ -280,20 +311,21 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             false,
         ),
         (
-            TableColumn::text("settings", 14, 0),
+            TableColumn::text(settings, 14, 0),
             &|_, pin| {
                 let spec = &pin.answer.spec;
                 let cell = format!("tp{} {}", spec.tp, spec.load_label());
                 match whatif.changes(&pin.variant, &pin.answer.profile_values) {
                     changes if changes.is_empty() => cell,
-                    changes if is_narrow => changes,
                     changes => format!("{changes}; {cell}"),
                 }
             },
             true,
         ),
     ];
-    let shown = columns.into_iter().filter(|(_, _, has_trace)| *has_trace || !of_trace);
+    // a narrow table has the settings in place of the architecture
+    let count = columns.len() - usize::from(is_narrow);
+    let shown = columns.into_iter().take(count).filter(|(_, _, has_trace)| *has_trace || !of_trace);
     let (columns, cells): (Vec<TableColumn>, Vec<KeptCell<'_>>) =
         shown.map(|(column, cell, _)| (column, cell)).unzip();
     table::draw_all(buf, area, cx.theme, &columns, whatif.pins.len(), |row, column| {
@@ -301,7 +333,7 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     });
 }
 
-/// Kept variants as a line each, the last ones if not all have room: ` kept A ladder, batch 2    9.72 ms  1.44x  +1.6 % vs now`.
+/// Kept variants as a line each, the last ones if not all have room: ` kept A batch 2    9.72 ms  1.44x  +1.6 % vs now`.
 pub fn pins_in_words(buf: &mut Buffer, area: Rect, whatif: &WhatIf, theme: Theme) {
     let above = whatif.pins.len().saturating_sub(area.height.into());
     for (row, (at, pin)) in whatif.pins.iter().enumerate().skip(above).enumerate() {
@@ -313,15 +345,11 @@ pub fn pins_in_words(buf: &mut Buffer, area: Rect, whatif: &WhatIf, theme: Theme
                 format!("{ms:>8} {:>6} {:>7} vs now", times(own.speedup), to_now(whatif, own))
             },
         );
-        let architecture = &pin.answer.spec.architecture;
-        let name = match whatif.changes(&pin.variant, &pin.answer.profile_values) {
-            changes if changes.is_empty() => architecture.to_string(),
-            changes => format!("{architecture}, {changes}"),
-        };
-        let name = format!("{}kept {} {name}", mark_of(whatif, pin), letter(at));
+        let difference = difference(whatif, pin);
+        let name = format!("{}kept {} {difference}", mark_of(whatif, pin), letter(at));
         let right = area.right().saturating_sub(numbers.width() as u16);
         let room = usize::from(right.saturating_sub(area.x + 1));
-        put(buf, area, area.x, y, &without_middle(&name, room), theme.style(Role::Text));
+        put(buf, area, area.x, y, &cut(&name, room as u16), theme.style(Role::Text));
         put(buf, area, right, y, &numbers, theme.style(Role::Text));
     }
 }

@@ -351,7 +351,7 @@ fn a_variant_is_kept_before_its_answer_and_again_after_it_was_dropped() {
         // the keep is newer than the slider
         let kept = driver.state.whatif.variant.clone();
         driver.taps("u");
-        driver.shows("undone: A is not kept any more; p keeps it again");
+        driver.shows("undone: A is not kept any more; p or ");
         assert_eq!(driver.state.whatif.variant, kept);
         assert!(driver.state.whatif.pins.is_empty());
         driver.taps("u");
@@ -580,6 +580,47 @@ fn the_step_time_of_a_trace_is_beside_the_simulation_of_its_run() {
         driver.shows(" trace of ladder: simulated");
         driver.shows("; open the trace of standard to predict from measured kernels");
         driver.shows("from run ladder.parquet");
+        // and at the next start
+        let kept = driver.state.whatif.remember().unwrap();
+        let mut next = Driver::empty(120, 40);
+        next.state.whatif.recall(&kept, &mut next.state.cx);
+        next.taps("7");
+        next.shows(" trace of ladder: simulated");
+        assert_eq!(next.screen().contains(" % off its 10.9 ms"), is_shown, "{}", next.screen());
+    }
+}
+
+#[test]
+fn a_keep_is_redone_after_its_undo() {
+    let mut driver = on((120, 40));
+    select(&mut driver, Slider::Batch);
+    driver.taps("lpu");
+    assert!(driver.state.whatif.pins.is_empty());
+    driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
+    driver.shows("redone: kept as A");
+    assert_eq!(driver.state.whatif.pins.len(), 1);
+    // a new change ends what can be redone
+    driver.taps("ul");
+    driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
+    driver.shows("nothing to redo");
+}
+
+#[test]
+fn the_knob_leaves_the_end_with_the_first_step() {
+    for size in [(80, 24), (120, 40)] {
+        let mut driver = on(size);
+        select(&mut driver, Slider::Architecture);
+        driver.taps("h");
+        driver.shows(" ●─");
+        let row = |driver: &Driver| {
+            let shown = driver.screen();
+            let row = shown.lines().find(|line| line.contains("architecture ")).unwrap_or_default();
+            row.chars().take(30).collect::<String>()
+        };
+        let standard = row(&driver);
+        assert!(standard.contains(" ●─"), "{standard}");
+        driver.taps("l");
+        assert!(row(&driver).contains(" ─●─"), "{}", row(&driver));
     }
 }
 
@@ -644,13 +685,13 @@ fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
         row.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     assert!(row(" kept A ladder ").starts_with("kept A ladder 9.58 ms 1.35x -"), "{shown}");
-    assert!(row("▸kept B ladder, batch 2 ").ends_with("x = vs now"), "{shown}");
+    assert!(row("▸kept B batch 2 ").ends_with("x = vs now"), "{shown}");
     driver.taps("lu");
     driver.shows("undone: batch from 4 back to 2; A to B stay kept");
     // a third one leaves no row to the first: the header names all
     driver.taps("lp");
     let shown = driver.screen();
-    assert!(shown.contains("; kept: ABC  ") && shown.contains("▸kept C ladder, batch 4 "), "{shown}");
+    assert!(shown.contains("; kept: ABC  ") && shown.contains("▸kept C batch 4 "), "{shown}");
 }
 
 #[test]
@@ -821,8 +862,13 @@ fn variants_kept_for_a_trace_return_with_it_and_across_restarts() {
     next.state.whatif.recall(&saved, &mut next.state.cx);
     next.taps("7");
     assert_eq!(pins(&next).len(), 1, "the one of the cell");
+    next.shows("open first to go on with it");
     open(&mut next, "first");
     assert_eq!(pins(&next), kept);
+    assert_eq!(next.state.whatif.variant, driver.state.whatif.variant, "the changes are back");
+    next.shows("variants of this trace");
+    next.taps("B");
+    next.shows("; 1 variant kept with first");
 }
 
 #[test]
@@ -924,7 +970,7 @@ fn the_measurement_of_a_run_over_an_emulated_link_is_shown() {
 
 #[test]
 fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula() {
-    let mut driver = on((120, 40));
+    let mut driver = on((140, 40));
     let step = traced_steps_over(Link::Emulated { alpha_us: 200.0, gb_s: 5.0 });
     let effects = driver.send(Message::Request(Request::WhatIfTraced(step, "first".into(), None)));
     driver.answer(effects);
@@ -964,9 +1010,15 @@ fn the_time_of_a_trace_has_its_provenance() {
     let request = Request::WhatIfTraced(Arc::new(steps), "first".into(), None);
     let effects = driver.send(Message::Request(request));
     driver.answer(effects);
-    driver.shows("] emulated-link 17.7 ms, TP 8");
+    driver.shows("] trace: TP 8, emulated-link 17.7 ms");
     driver.shows("; trace 17.7 ms (emulated-link)");
     driver.hides("measured 17.7");
+    // the setting of the link is not the time of a traced all-reduce
+    driver.shows(" us (setting; traced 61.7)");
+    // the recording keeps its TP
+    driver.state.whatif.change(|variant, _| variant.cell.tp = 4);
+    driver.taps("jk");
+    driver.shows("*changed: TP 4; trace: TP 8, emulated-link 17.7 ms");
 }
 
 #[test]
@@ -1057,9 +1109,10 @@ fn a_run_of_a_machine_without_a_profile_says_so_until_the_base_changes() {
 fn a_kept_variant_names_what_was_changed() {
     let all = ["TPOT ms", "x standard", "vs now", "tok/s/GPU", "settings"];
     let narrow = ["TPOT ms", "vs now", "settings"];
-    for (size, titles, settings) in
-        [((80, 24), &narrow[..], "batch 2"), ((100, 30), &all[..], "batch 2; tp8")]
-    {
+    for (size, titles, (title, first), settings) in [
+        ((80, 24), &narrow[..], ("kept settings", "A  batch 2"), "batch 2"),
+        ((100, 30), &all[..], ("kept arch", "A  ladder"), "batch 2; tp8"),
+    ] {
         let mut driver = on(size);
         select(&mut driver, Slider::Batch);
         driver.taps("lp");
@@ -1067,13 +1120,13 @@ fn a_kept_variant_names_what_was_changed() {
             let shown = driver.screen();
             shown.lines().find(|line| line.contains(start)).unwrap_or_default().to_owned()
         };
-        assert!(row(&driver, "▸ A  ladder").contains(settings), "{}", driver.screen());
-        for title in titles {
-            assert!(row(&driver, "kept arch").contains(title), "{title}: {}", driver.screen());
+        assert!(row(&driver, &format!("▸ {first}")).contains(settings), "{}", driver.screen());
+        for name in titles {
+            assert!(row(&driver, title).contains(name), "{name}: {}", driver.screen());
         }
         // back at the base, the variant is a slower one
         driver.taps("0");
-        assert!(row(&driver, "  A  ladder").contains(" +"), "{}", driver.screen());
+        assert!(row(&driver, &format!("  {first}")).contains(" +"), "{}", driver.screen());
     }
 }
 
