@@ -34,7 +34,7 @@ use base::statistics::distinct;
 use base::text::{counted, latency};
 use base::words::words;
 use plan::{Architecture, LayerSet, Phase};
-use table::Collective;
+use table::{Collective, Provenance};
 use trace::overlap::{Class, Replays, Selection, SpanRuns, StepKey, origin_ns};
 use trace::rules::RuleClass;
 use trace::{Doubted, ImportReport, Range, Span, Trace, is_host_call};
@@ -327,7 +327,7 @@ pub fn verdict(
     let Predicted { remedies, step_us, needs: of_remedies } = predicted.unwrap_or_default();
     let gap = LongestGap::new(trace, report).filter(|_| !undecided);
     let needs = [
-        missing_data(report, times).filter(|_| is_judged),
+        missing_data(trace, report, times).filter(|_| is_judged),
         import.and_then(whole_graphs),
         steps_without_some_ranks(&report.steps).filter(|_| is_imported),
     ];
@@ -355,7 +355,10 @@ pub fn verdict(
         hideable_share: share(all.exposed_comm_us.min(all.compute_us - all.overlap_us)),
         comm_exceeds_compute: (all.exposed_comm_us > all.compute_us - all.overlap_us)
             .then(|| [all.comm_us / ranks, all.compute_us / ranks]),
-        needs_ranks: is_judged && report.stragglers.is_none() && report.overlap.ranks.len() < 2,
+        needs_ranks: is_judged
+            && report.stragglers.is_none()
+            && report.overlap.ranks.len() < 2
+            && !has_emulated_peers(trace),
         step_us,
         memory_slack: setting
             .target
@@ -442,10 +445,17 @@ const MISSING: &str = "some ranks were not recorded, and one of them may be the 
 const UNMATCHED: &str = "most collectives have no match on another rank; record the same steps on all ranks to \
                          separate transfer from waiting";
 
-/// Data needed to name the cause of the communication's time; `None` if it is known.
-fn missing_data(report: &TraceReport, times: CauseTimes) -> Option<String> {
+/// True for a run whose other ranks were emulated: there are no traces of them.
+fn has_emulated_peers(trace: &Trace) -> bool {
+    trace.meta.spec.is_some() && trace.meta.provenance == Provenance::EmulatedLink && trace.lacks_ranks()
+}
+
+/// Data needed to name the cause of the communication's time; `None` if it is known, or if no rank can be recorded.
+fn missing_data(trace: &Trace, report: &TraceReport, times: CauseTimes) -> Option<String> {
     let is_unexplained = times.cause() == Cause::Inconclusive || !report.obstacles.is_empty();
-    if report.stragglers.is_none() {
+    if has_emulated_peers(trace) {
+        None
+    } else if report.stragglers.is_none() {
         Some(needed(report))
     } else if times.unknown_us > 0.0 {
         Some(MISSING.into())

@@ -53,6 +53,16 @@ fn transfer_is_told_from_waiting_by_the_last_rank_to_arrive() {
 }
 
 #[test]
+fn no_traces_of_emulated_ranks_are_asked_for() {
+    let mut shard = trace(vec![span(0, Lane::Compute, 0, 40), span(0, Lane::Comm, 40, 100)]);
+    shard.meta.provenance = Provenance::EmulatedLink;
+    shard.meta.spec.iter_mut().for_each(|spec| spec.tp = 8);
+    let found = judged_alone(&shard);
+    assert_eq!(found.cause, Cause::Inconclusive);
+    assert!(!said(&found).contains("all ranks"), "{}", said(&found));
+}
+
+#[test]
 fn a_cause_holds_only_if_no_missing_rank_can_change_it() {
     assert_eq!(Cause::new(1.0, 9.0, 0.0), Cause::SkewDominated);
     assert_eq!(Cause::new(0.0, 8.0, 2.0), Cause::SkewDominated, "at least 80 % wait");
@@ -274,6 +284,16 @@ fn the_largest_part_of_the_time_comes_first() {
     assert!(!found.headline.contains("ncclDevKernel"), "one name: {}", found.headline);
     let first = "Compute: 800 us of 1.00 ms (80 %) per rank, most in flash_fwd_kernel (50 %).";
     assert_eq!(found.sentences[0], first);
+}
+
+#[test]
+fn the_parts_of_the_time_add_up() {
+    let mut profile = Profiled::default();
+    profile.kernel(GEMM, 7, (1_000, 800), None);
+    profile.copy("Memcpy HtoD (Pageable -> Device)", (1_800, 50), 1_000);
+    profile.kernel(NCCL, 7, (1_900, 100), None);
+    let found = profile.judged();
+    assert!(said(&found).contains("50.0 us (5 %) host-to-device copies"), "{}", said(&found));
 }
 
 #[test]

@@ -188,6 +188,29 @@ impl Verdict {
         Some(format!("{}: {time} per rank{most}.", capitalized(&part.work)))
     }
 
+    /// Sentence on the time that no other sentence names, so that all parts add up; `None` if that is within rounding.
+    fn rest(&self) -> Option<String> {
+        /// Least share of the time that is named.
+        const ROUNDING: f64 = 0.005;
+        let leading = self.leading_work();
+        let other = 1.0 - self.idle_share - self.exposed_share - leading.map_or(0.0, |part| part.share);
+        let is_named = |part: &&TimePart| {
+            let is_told = ["idle", "exposed communication"].contains(&part.work.as_str());
+            is_told || leading.is_some_and(|leading| leading.work == part.work)
+        };
+        let named = self.time.iter().filter(|part| !is_named(part)).map(|part| part.work.as_str());
+        let named: Vec<&str> = named.collect();
+        let work = if named.is_empty() { "copies and other work".to_owned() } else { named.join(", ") };
+        let is_idle_named = self.stages.is_some() || self.idle().is_some();
+        let idle = if is_idle_named { 0.0 } else { self.idle_share };
+        let parts = [(idle, "idle"), (other, work.as_str())].into_iter();
+        let parts = parts.filter(|(share, _)| *share >= ROUNDING).map(|(share, what)| {
+            format!("{} ({}) {what}", latency(share * self.time_us), percent(share))
+        });
+        let parts: Vec<String> = parts.collect();
+        (!parts.is_empty()).then(|| format!("Rest per rank: {}.", parts.join("; ")))
+    }
+
     /// True if latency-bound collectives expose most of the communication.
     fn is_latency_bound(&self) -> bool {
         let bound = self.collectives.iter().filter(|row| row.latency_bound.is_some());
@@ -470,6 +493,8 @@ impl Verdict {
             "Exposed communication{part}: {} per rank{hidden}.",
             part_of(self.exposed_us, self.time_us)
         ));
+        // a breakdown of the time has all parts
+        sentences.extend(self.rest().filter(|_| self.exposed_share >= LITTLE));
         let named = self.collectives.iter().filter(|row| row.share >= 0.05).map(|row| {
             let calls = match (self.steps as u64, row.count) {
                 (steps @ 2.., count) if count % steps == 0 => {
