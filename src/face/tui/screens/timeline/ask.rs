@@ -112,6 +112,9 @@ pub fn follow(view: &TimelineView, columns: usize, cx: &mut Context) {
 const JUDGED: usize = 1 << 20;
 
 /// Minimum rows of the screen for opening the host's ranges by itself.
+const ROOM: usize = 20;
+
+/// Minimum rows of the screen for giving the lanes and these ranges half of it rather than a third.
 const ROOMY: usize = 30;
 
 fn judge(view: &TimelineView, at: usize, cx: &mut Context) {
@@ -133,9 +136,9 @@ fn judge(view: &TimelineView, at: usize, cx: &mut Context) {
         let Some((view, verdict)) = timeline.view.as_mut().zip(cx.ok_or_fail(verdict)) else { return };
         let (is_alone, height) = (view.panes.len() == 1, usize::from(cx.body().height));
         if let Some(pane) = view.panes.get_mut(at) {
-            // the host's ranges show the cause; half of the window is left to lists and details
-            if verdict.leads_with_host() && is_alone && height >= ROOMY {
-                pane.open_ranges_within(height / 2);
+            // the host's ranges show the cause; the rest of the window is left to lists and details
+            if verdict.leads_with_host() && is_alone && height >= ROOM {
+                pane.open_ranges_within(if height >= ROOMY { height / 2 } else { height / 3 });
             }
             pane.verdict = Some(Arc::new(verdict));
         }

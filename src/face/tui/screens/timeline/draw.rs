@@ -312,17 +312,25 @@ fn bracket(buf: &mut Buffer, label: Rect, theme: Theme) {
     }
 }
 
-/// Number of lanes above and below the shown ones, at the right end of the ruler: ` ↓ 2 lanes`.
+/// Number of lanes above and below the shown ones, and of hidden empty rows, at the right end of the ruler: ` ↓ 2 lanes, 3
+/// empty rows hidden`.
 fn hidden_lanes(buf: &mut Buffer, ruler: Rect, pane: &Pane, areas: &PaneAreas, theme: Theme) {
     // lanes are taller than one row only if all fit
     let height = usize::from(areas.lines.height);
     let below = pane.lines.len().saturating_sub(pane.first_line + height);
-    let text = match (pane.first_line, below) {
-        (0, 0) => return,
-        (above, 0) => format!(" ↑ {}", counted(above, "lane")),
-        (0, below) => format!(" ↓ {}", counted(below, "lane")),
-        (above, below) => format!(" ↑ {above} ↓ {}", counted(below, "lane")),
+    let lanes = match (pane.first_line, below) {
+        (0, 0) => None,
+        (above, 0) => Some(format!("↑ {}", counted(above, "lane"))),
+        (0, below) => Some(format!("↓ {}", counted(below, "lane"))),
+        (above, below) => Some(format!("↑ {above} ↓ {}", counted(below, "lane"))),
     };
+    let idle = Some(pane.idle_rows()).filter(|rows| *rows > 0);
+    let idle = idle.map(|rows| format!("{} hidden", counted(rows, "empty row")));
+    let parts: Vec<String> = lanes.into_iter().chain(idle).collect();
+    if parts.is_empty() {
+        return;
+    }
+    let text = format!(" {}", parts.join(", "));
     let x = ruler.right().saturating_sub(text.width() as u16);
     put(buf, ruler, x.max(ruler.x), ruler.y, &text, theme.style(Role::Key));
 }

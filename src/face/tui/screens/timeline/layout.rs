@@ -109,7 +109,7 @@ fn areas(body: Rect, view: &TimelineView) -> TimelineAreas {
     };
     let (rest, below) = cut_bottom(rest, wanted.min(most).max(least) as u16);
     let spare = usize::from(rest.height).saturating_sub(needs.iter().sum());
-    let operations = if is_small || !view.shows_docked() { 0 } else { view.docked.order.len() };
+    let operations = if is_small || !view.shows_docked() { 0 } else { view.docked_table().order.len() };
     let wanted = if operations > 0 { operations + 3 } else { 0 };
     let docked = if spare >= LEAST_DOCKED { wanted.min(beside_lanes(spare)) } else { 0 };
     let taller = |spare: usize| spare.checked_div(lanes).unwrap_or(0).min(TALLEST - 1);
@@ -117,7 +117,12 @@ fn areas(body: Rect, view: &TimelineView) -> TimelineAreas {
     let left = spare - docked - lanes * taller(spare - docked);
     let docked = if docked > 0 { wanted.min(docked + left) } else { 0 };
     let (rest, docked) = cut_bottom(rest, docked as u16);
-    let tall = 1 + taller(spare - usize::from(docked.height));
+    let tallest = match usize::from(docked.height) {
+        whole if whole > 0 && whole == wanted => TALLEST_ABOVE_WHOLE,
+        _ => TALLEST,
+    };
+    let above = spare - usize::from(docked.height);
+    let tall = 1 + above.checked_div(lanes).unwrap_or(0).min(tallest - 1);
     let needs = needs.iter().zip(&view.panes).map(|(need, pane)| need + lanes_of(pane) * (tall - 1));
     let needs: Vec<usize> = needs.collect();
     let nothing = Rect { width: 0, height: 0, ..below };
@@ -183,6 +188,9 @@ const LEAST_LIST: usize = 9;
 
 /// Maximum rows of a lane.
 const TALLEST: usize = 3;
+
+/// Maximum rows of a lane above a docked table that shows all its operations and needs no more rows.
+const TALLEST_ABOVE_WHOLE: usize = 5;
 
 /// Minimum width to show the numbers of a stretch next to the info.
 const BESIDE: u16 = 110;

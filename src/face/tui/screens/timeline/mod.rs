@@ -157,6 +157,9 @@ impl Screen for Timeline {
         let Some(view) = &mut self.view else { return };
         let rows = usize::from(lists::rows(areas.panel, view).height);
         view.settle(rows);
+        // rows may have been hidden
+        let Some(areas) = layout::open(self, body) else { return };
+        let Some(view) = &mut self.view else { return };
         for (pane, areas) in view.panes.iter_mut().zip(areas.panes) {
             pane.scroll_to_cursor(usize::from(areas.lines.height));
         }

@@ -1,6 +1,6 @@
 //! Pane of an open trace: time offset, lines, cursor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use super::index::{StepKey, TraceIndex, TraceLine};
@@ -29,8 +29,10 @@ pub struct Pane {
     /// True if identical ranks are shown once.
     pub folded: bool,
     collapsed: Vec<bool>,
-    /// Ranks that show all rows of ranges, not only the outermost.
-    open_ranges: Vec<bool>,
+    /// Number of rows of nested ranges that each rank shows below its outermost row, idle ones not counted.
+    open_ranges: Vec<usize>,
+    /// Rows of nested ranges that are hidden because they have none in the window.
+    idle_ranges: BTreeSet<usize>,
     /// Cursor's line, an index into `lines`.
     pub line: usize,
     pub place: usize,
@@ -56,7 +58,7 @@ pub struct Pane {
 impl Pane {
     /// Creates a pane with the cursor on the first row.
     pub fn new(index: Arc<TraceIndex>) -> Self {
-        let [collapsed, open_ranges] = [(); 2].map(|()| vec![false; index.ranks.len()]);
+        let (collapsed, open_ranges) = (vec![false; index.ranks.len()], vec![0; index.ranks.len()]);
         let mut pane = Self {
             index,
             origin: 0,
@@ -66,6 +68,7 @@ impl Pane {
             folded: true,
             collapsed,
             open_ranges,
+            idle_ranges: BTreeSet::new(),
             line: 0,
             place: 0,
             first_line: 0,
@@ -91,7 +94,17 @@ impl Pane {
 
     fn list_lines(&mut self) {
         let mut lines = self.index.lines(|rank| self.collapsed[rank]);
-        lines.retain(|line| !self.hides(*line) && !self.is_folded_range(*line));
+        let mut left = self.open_ranges.clone();
+        lines.retain(|line| match (self.nested_row(*line), self.hides(*line)) {
+            (_, true) => false,
+            (None, false) => true,
+            (Some((_, row)), false) if self.idle_ranges.contains(&row) => false,
+            (Some((rank, _)), false) => {
+                let is_shown = left[rank] > 0;
+                left[rank] = left[rank].saturating_sub(1);
+                is_shown
+            }
+        });
         self.lines = lines;
     }
 
@@ -101,23 +114,59 @@ impl Pane {
         self.folded && rank.is_some_and(|rank| rank.same_as.is_some())
     }
 
-    /// True for a row of nested ranges that its rank does not show.
-    fn is_folded_range(&self, line: TraceLine) -> bool {
+    /// Rank (by index) and range row of a line of nested ranges; `None` for other lines.
+    fn nested_row(&self, line: TraceLine) -> Option<(usize, usize)> {
+        let TraceLine::Ranges(row) = line else { return None };
         let rank = self.index.rank_of(line);
-        match line {
-            TraceLine::Ranges(row) => {
-                !self.open_ranges[rank] && row != self.index.ranks[rank].ranges.start
-            }
-            TraceLine::Rank(_) | TraceLine::Row(_) => false,
-        }
+        (row != self.index.ranks[rank].ranges.start).then_some((rank, row))
     }
 
-    /// Rows of nested ranges below a rank's first row of ranges, and whether they are shown; `None` for other lines.
+    /// Rows of nested ranges of a rank (by index): all, and those that are not idle.
+    fn nested_rows(&self, rank: usize) -> (usize, usize) {
+        let rows = self.index.ranks[rank].ranges.clone().skip(1);
+        (rows.len(), rows.filter(|row| !self.idle_ranges.contains(row)).count())
+    }
+
+    /// True if a rank (by index) shows all its nested ranges that are not idle.
+    fn is_open(&self, rank: usize) -> bool {
+        let (_, busy) = self.nested_rows(rank);
+        self.open_ranges[rank] > 0 && self.open_ranges[rank] >= busy
+    }
+
+    /// Rows of nested ranges below a rank's first row of ranges that Enter shows, and false; if all are shown, the rows that
+    /// it hides, and true. `None` for other lines.
     pub fn nested_ranges(&self, line: TraceLine) -> Option<(usize, bool)> {
         let rank = self.index.rank_of(line);
         let ranges = &self.index.ranks.get(rank)?.ranges;
         let is_first = line == TraceLine::Ranges(ranges.start);
-        (is_first && ranges.len() > 1).then(|| (ranges.len() - 1, self.open_ranges[rank]))
+        (is_first && ranges.len() > 1).then(|| match self.nested_rows(rank) {
+            (all, _) if self.is_open(rank) => (all, true),
+            (all, busy) => (all - busy.min(self.open_ranges[rank]), false),
+        })
+    }
+
+    /// Number of idle rows that the open ranks hide.
+    pub fn idle_rows(&self) -> usize {
+        let is_open = |rank: &usize| self.is_open(*rank) && !self.is_collapsed(*rank);
+        let idle = |rank: usize| {
+            let (all, busy) = self.nested_rows(rank);
+            all - busy
+        };
+        (0..self.index.ranks.len()).filter(is_open).map(idle).sum()
+    }
+
+    /// Hides rows of nested ranges without any in a window (of window time), but not the cursor's; true if the cursor had to
+    /// leave its line.
+    pub fn hide_idle_ranges(&mut self, window: TimeWindow) -> bool {
+        let (window, here, index) = (self.window(window), self.current(), &self.index);
+        let is_idle = |row: &usize| {
+            let ranges = &index.range_rows[*row];
+            here != Some(TraceLine::Ranges(*row)) && !ranges.touches(index.ranges_of(ranges), window)
+        };
+        let idle: BTreeSet<usize> = (0..index.range_rows.len()).filter(is_idle).collect();
+        let is_same = idle == self.idle_ranges;
+        self.idle_ranges = idle;
+        !is_same && self.list_lines_again()
     }
 
     /// Takes the index of the same trace with the spans of all ranks.
@@ -125,7 +174,7 @@ impl Pane {
         self.index = index;
         self.exposed_in_step = Mutex::new(None);
         self.collapsed.resize(self.index.ranks.len(), false);
-        self.open_ranges.resize(self.index.ranks.len(), false);
+        self.open_ranges.resize(self.index.ranks.len(), 0);
         (self.matches, self.path, self.kernel, self.overview) = (None, None, None, None);
     }
 
@@ -288,8 +337,10 @@ impl Pane {
         if self.collapsed.get(rank) == Some(&true) {
             self.set_collapsed(|i| i == rank, false);
         }
-        if self.is_folded_range(line) {
-            self.toggle_ranges(rank);
+        if let Some((_, row)) = self.nested_row(line).filter(|_| !self.lines.contains(&line)) {
+            self.open_ranges[rank] = usize::MAX;
+            self.idle_ranges.remove(&row);
+            self.list_lines_again();
         }
         if let Some(at) = self.lines.iter().position(|l| *l == line) {
             (self.line, self.place) = (at, place);
@@ -317,19 +368,20 @@ impl Pane {
         self.set_collapsed(|_| true, to)
     }
 
-    /// Shows all ranges of the cursor's rank if all lines then fit these rows; the cursor stays on its line.
+    /// Shows as many rows of nested ranges of the cursor's rank as these rows hold besides the other lines; the cursor stays
+    /// on its line.
     pub fn open_ranges_within(&mut self, rows: usize) {
         let Some(line) = self.current() else { return };
         let rank = self.index.rank_of(line);
-        let nested = self.index.ranks[rank].ranges.len().saturating_sub(1);
-        let is_shut = !self.open_ranges[rank] && !self.is_collapsed(rank);
-        if nested > 0 && is_shut && self.lines.len() + nested <= rows {
-            self.toggle_ranges(rank);
+        let free = rows.saturating_sub(self.lines.len());
+        if free > 0 && self.open_ranges[rank] == 0 && !self.is_collapsed(rank) {
+            self.open_ranges[rank] = free;
+            self.list_lines_again();
         }
     }
 
     fn toggle_ranges(&mut self, rank: usize) -> bool {
-        self.open_ranges[rank] = !self.open_ranges[rank];
+        self.open_ranges[rank] = if self.is_open(rank) { 0 } else { usize::MAX };
         self.list_lines_again()
     }
 

@@ -388,6 +388,12 @@ impl ThreadRanges {
         self.order.partition_point(|i| all[*i as usize].start_ns < time)
     }
 
+    /// True if a range is in a window, at least in part.
+    pub fn touches(&self, all: &[Range], window: TimeWindow) -> bool {
+        let last = self.before(all, window.to).checked_sub(1).and_then(|place| self.range(place));
+        last.is_some_and(|i| all[i].end_ns > window.from || all[i].start_ns >= window.from)
+    }
+
     pub fn nearest(&self, all: &[Range], time: i64) -> usize {
         let next = self.before(all, time.saturating_add(1));
         nearer(next, time, |place| self.range(place).map(|i| (all[i].start_ns, all[i].end_ns)))

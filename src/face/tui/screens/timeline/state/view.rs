@@ -562,11 +562,16 @@ impl TimelineView {
         }
     }
 
-    /// Called after every change: extends the selection, realigns steps, notes open levels, and fits the list below the
-    /// lanes to its `rows` visible rows.
+    /// Called after every change: extends the selection, realigns steps, hides idle rows of ranges, notes open levels, and
+    /// fits the list below the lanes to its `rows` visible rows.
     pub fn settle(&mut self, rows: usize) {
         self.extend_to_cursor();
         self.follow_steps();
+        for pane in &mut self.panes {
+            if pane.hide_idle_ranges(self.window) {
+                pane.point_at(self.time);
+            }
+        }
         self.note_levels();
         if let Some(panel) = &mut self.panel {
             let len = panel.rows(self.differences.as_deref());

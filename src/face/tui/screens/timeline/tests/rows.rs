@@ -184,8 +184,10 @@ fn a_launch_bound_trace_opens_with_the_ranges_of_the_host() {
     driver.shows("▾ thread 0");
     driver.shows("├layer");
     assert!(view(&driver).span().is_some(), "the cursor stays on its kernel");
-    // a small window keeps its lanes
-    open((80, 24)).hides("▾ thread 0");
+    // with rows that taller lanes would take
+    open((80, 24)).shows("▾ thread 0");
+    // the smallest window keeps its lanes
+    open((60, 16)).hides("▾ thread 0");
     with(vec![imported()], (120, 40)).hides("▾ thread 0");
 }
 
@@ -224,6 +226,23 @@ fn with_operators() -> TraceIndex {
     };
     trace.meta.host = Arc::new(host);
     TraceIndex::new("eager".into(), trace)
+}
+
+#[test]
+fn rows_of_the_host_without_events_in_the_window_are_hidden_and_counted() {
+    let mut driver = with(vec![with_operators()], (120, 40));
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Enter);
+    driver.hides("empty row");
+    let lines = |driver: &Driver| view(driver).pane().lines.len();
+    let before = lines(&driver);
+    // the second step has a layer, and no operators
+    driver.taps("]");
+    assert_eq!(lines(&driver), before - 2, "{}", driver.screen());
+    driver.shows(" 2 empty rows hidden");
+    driver.taps("[");
+    assert_eq!(lines(&driver), before, "{}", driver.screen());
 }
 
 #[test]
