@@ -201,7 +201,7 @@ fn details_are_exact_to_the_nanosecond() {
     driver.press(KeyCode::Right);
     let shown = driver.screen();
     assert!(
-        shown.contains("took 20.000 us: 32.000 us to 52.000 us, launched 4.00 us before"),
+        shown.contains("took 20.000 us: 32.000 us to 52.000 us since step 0, launched 4.00 us before"),
         "{shown}"
     );
     assert!(shown.contains("kernel on stream 7, rank 0, step 0"), "{shown}");

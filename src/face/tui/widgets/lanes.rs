@@ -345,13 +345,21 @@ impl Canvas<'_> {
                 _ if is_exchange && to < from + 3 => (from, 1),
                 _ => (from + 1, to - from - 1),
             };
-            // a name covers one kind of communication; cut, at most half of what is exposed
-            let x = area.x + at as u16;
-            let first = x;
+            // a name covers one kind of communication, where that is widest; cut, at most half of what is exposed
             let symbol = |x: u16| buf.cell((x, area.y)).map(|cell| cell.symbol());
-            let alike =
-                (x..).take(room).take_while(|x| class != SpanClass::Comm || symbol(*x) == symbol(first));
-            let alike = alike.count();
+            let (start, alike) = match class {
+                SpanClass::Comm => {
+                    let cells = (at..at + room).map(|column| symbol(area.x + column as u16));
+                    let runs = runs(&cells.collect::<Vec<_>>());
+                    let first = runs.first().copied().unwrap_or_default();
+                    let widest = |most: (usize, usize), run: (usize, usize)| {
+                        if run.1 > most.1 { run } else { most }
+                    };
+                    if is_exchange { first } else { runs.into_iter().fold(first, widest) }
+                }
+                SpanClass::Compute | SpanClass::Memory => (0, room),
+            };
+            let x = area.x + (at + start) as u16;
             let room = match symbol(x) {
                 Some("╱" | "╲") if !is_exchange && name.width() + PATTERN > alike => {
                     alike.min(room / 2)
@@ -487,6 +495,17 @@ fn role_of_name(name: &str) -> Role {
     UNCLASSIFIED[(hasher.finish() % UNCLASSIFIED.len() as u64) as usize]
 }
 
+/// Start and length of each run of equal cells.
+fn runs(cells: &[Option<&str>]) -> Vec<(usize, usize)> {
+    let mut next = 0;
+    let run = |run: &[Option<&str>]| {
+        let start = next;
+        next += run.len();
+        (start, run.len())
+    };
+    cells.chunk_by(|a, b| a == b).map(run).collect()
+}
+
 fn reversed(style: Style) -> Style {
     match style.add_modifier.contains(Modifier::REVERSED) {
         true => style,
@@ -578,6 +597,13 @@ mod tests {
             canvas.draw_row(&mut buf, area, *line, &strip, false);
             assert!((0..20).all(|x| buf[(x, 0)].symbol() == "╲"), "{line:?}: {buf:?}");
         }
+    }
+
+    #[test]
+    fn runs_of_equal_cells_have_their_start_and_length() {
+        let cells = ["╱", "╱", "▚", "╱", "╱", "╱"].map(Some);
+        assert_eq!(runs(&cells), [(0, 2), (2, 1), (3, 3)]);
+        assert!(runs(&[]).is_empty());
     }
 
     #[test]

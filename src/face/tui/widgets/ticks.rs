@@ -2,16 +2,25 @@
 
 use crate::face::tui::screens::timeline::state::window::TimeWindow;
 
-/// Ticks of an axis: the column of each since `origin`, and its label if there is room for it. The ticks are as few as give
-/// two labels; a label hides the ticks that it covers.
-pub fn labelled(window: TimeWindow, origin: i64, columns: usize) -> Vec<(usize, Option<String>)> {
+/// Tick: its column, and its label if there is room for it.
+type Tick = (usize, Option<String>);
+
+/// Ticks of an axis since `origin`. The ticks are as few as give four labels with room between them, else two labels; a
+/// label hides the ticks that it covers.
+pub fn labelled(window: TimeWindow, origin: i64, columns: usize) -> Vec<Tick> {
     let fewest = (columns / 14).max(1);
     let place = |wanted: usize| placed(window, origin, columns, wanted);
-    let is_read = |ticks: &Vec<(usize, Option<String>)>| {
-        ticks.iter().filter(|(_, label)| label.is_some()).count() >= 2
+    let labels = |ticks: &[Tick]| ticks.iter().filter(|(_, label)| label.is_some()).count();
+    let is_roomy = |ticks: &[Tick]| {
+        let is_apart = |pair: &[Tick]| {
+            let end = pair[0].0 + 1 + pair[0].1.as_ref().map_or(0, String::len);
+            pair[1].0 > end + 1
+        };
+        ticks.windows(2).all(is_apart)
     };
-    let more = (fewest..=columns / 4).map(place).find(is_read);
-    more.unwrap_or_else(|| place(fewest))
+    let with = |least: usize| (fewest..=columns / 4).map(place).find(|ticks| labels(ticks) >= least);
+    let roomy = with(4).filter(|ticks| is_roomy(ticks));
+    roomy.or_else(|| with(2)).unwrap_or_else(|| place(fewest))
 }
 
 fn placed(
@@ -86,6 +95,17 @@ mod tests {
                 assert!(labels >= 2, "{columns} columns from {from}: {ticks:?}");
             }
         }
+    }
+
+    #[test]
+    fn four_ticks_have_labels_where_they_fit() {
+        let labels = |from: i64, width: i64, columns: usize| {
+            let ticks = labelled(TimeWindow::new(from, from + width), 0, columns);
+            ticks.into_iter().filter_map(|(_, label)| label).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(0, 84_500_000, 64), ["0 ms", "20 ms", "40 ms", "60 ms"]);
+        // at half a millisecond, labels would touch
+        assert_eq!(labels(46_130_000, 3_900_000, 64), ["47 ms", "48 ms", "49 ms"]);
     }
 
     #[test]

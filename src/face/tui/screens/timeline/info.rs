@@ -2,6 +2,7 @@
 
 use super::lists::{self, time_of};
 use super::state::row::SpanClass;
+use super::state::view::RulerOrigin;
 use super::state::window::TimeWindow;
 use super::state::{Pane, TimelineView, TraceIndex, TraceLine};
 use super::{Act, Timeline};
@@ -36,9 +37,11 @@ pub fn content(view: &TimelineView, width: u16) -> (String, Vec<String>) {
         lines.insert(0, format!("{found}: {}", told.join(" · ")));
     }
     let room = usize::from(width).saturating_sub(border_search(view, width).width() + 6);
-    // the phase goes before the number of the layer
-    let short =
-        if title.width() > room { lists::brief(&title, room) } else { fitting_name(&title, room) };
+    // the phase goes before the number of the layer; kernels have the short name of the tables
+    let short = match title.width() > room {
+        true => lists::brief(&title, room),
+        false => fitting_name(&title, room.min(lists::SHORT_NAME)),
+    };
     if short != title {
         lines.insert(if view.names_in_full { 0 } else { lines.len() }, title);
     }
@@ -221,16 +224,18 @@ fn totals(view: &TimelineView) -> Vec<String> {
     totals.map_or(Vec::new(), |(_, lanes)| lanes.iter().map(told).collect())
 }
 
-/// Interval of the focused trace, exact to the nanosecond, since the ruler's origin: `took 10.000 us: 46.000 us to 56.000 us`.
+/// Interval of the focused trace, exact to the nanosecond, since the ruler's origin: `took 10.000 us: 46.000 us to 56.000 us
+/// since step 2`.
 fn interval(view: &TimelineView, (start, end): (i64, i64)) -> String {
     format!("took {}: {}", exact(end.saturating_sub(start)), bounds(view, TimeWindow::new(start, end)))
 }
 
-/// Start and end of a stretch of the focused trace (ns), since the ruler's origin.
+/// Start and end of a stretch of the focused trace (ns), since the ruler's origin, which it names.
 pub fn bounds(view: &TimelineView, stretch: TimeWindow) -> String {
-    let origin = view.pane().own(view.ruler_origin().time);
+    let RulerOrigin { time: origin, label } = view.ruler_origin();
+    let origin = view.pane().own(origin);
     let [from, to] = [stretch.from, stretch.to].map(|time| exact(time.saturating_sub(origin)));
-    format!("{from} to {to}")
+    format!("{from} to {to} since {label}")
 }
 
 pub fn exact(value: i64) -> String {
@@ -319,7 +324,7 @@ fn range(view: &TimelineView, pane: &Pane, row: usize) -> (String, Vec<String>) 
 }
 
 /// Number of steps up to which none is labelled typical.
-const FEW_STEPS: usize = 4;
+const FEW_STEPS: usize = 2;
 
 fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
     let index = &pane.index;
@@ -338,7 +343,8 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
         let label = index.step_label(index.steps[at].key);
         let is_typical = index.typical_step == Some(at) && index.steps.len() > FEW_STEPS;
         let typical = if is_typical { " (typical: nearest to the median)" } else { "" };
-        what.push_str(&format!(", {label}{typical}"));
+        let longest = if is_longest_exposed(pane, at) { ", its longest exposed" } else { "" };
+        what.push_str(&format!(", {label}{typical}{longest}"));
     }
     let arrival = pane.span_index().and_then(|at| index.spans().arrival(at));
     // a shape is not wrapped within its brackets
@@ -367,6 +373,16 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
         lines.push(format!("waits for {}", names.join(", ")));
     }
     (info.name.clone(), lines)
+}
+
+/// True if the span under the cursor is the collective behind its rank's longest exposed stretch in a step (by index).
+fn is_longest_exposed(pane: &Pane, step: usize) -> bool {
+    let (index, here) = (&pane.index, pane.span_index());
+    let is_comm = pane.span().is_some_and(|span| index.spans().class(span) == SpanClass::Comm);
+    let Some(line) = pane.current().filter(|_| is_comm) else { return false };
+    let rank = index.rank_of(line);
+    let stretch = index.ranks[rank].longest_exposed(index.steps[step].window);
+    stretch.is_some_and(|stretch| here.is_some() && index.collective(rank, stretch) == here)
 }
 
 /// Load of the span's rank in experts, for a part of a mixture's layer, over the step; `None` until counted.
@@ -471,8 +487,23 @@ fn transfer_and_waiting(pane: &Pane, span: &Span, arrival: i64) -> String {
     let (waited, moved) = (arrival.saturating_sub(span.start_ns), span.end_ns.saturating_sub(arrival));
     let waits = drawn(pane, (span.start_ns, arrival), ["░", "╲"]);
     let moves = drawn(pane, (arrival, span.end_ns), ["▓", "╱"]);
-    let peers = peers(&pane.index, span);
+    let late = late_rank(&pane.index, span, arrival).filter(|_| waited > 0);
+    let peers = late.map_or_else(|| peers(&pane.index, span).to_owned(), |rank| format!("rank {rank}"));
     format!("{waits}waited {} for {peers}, {moves}transfer {}", ns(waited), ns(moved))
+}
+
+/// Other rank that arrived last at the collective of a span: the only one with communication that starts then. `None` if
+/// several have, or none.
+fn late_rank(index: &TraceIndex, span: &Span, arrival: i64) -> Option<u32> {
+    let kind = index.trace.operation_kind(span);
+    let starts_then = |row: usize| {
+        let first = index.rows[row].from(index.spans(), arrival);
+        let at = (first..first + 2).filter_map(|place| index.span(row, place));
+        at.filter(|at| at.start_ns == arrival).any(|at| index.trace.operation_kind(at) == kind)
+    };
+    let others = index.ranks.iter().filter(|rank| rank.rank != span.rank);
+    let mut late = others.filter(|rank| rank.rows.clone().any(starts_then)).map(|rank| rank.rank);
+    late.next().filter(|_| late.next().is_none())
 }
 
 /// Ranks that a communication span may wait for, in words.

@@ -54,10 +54,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, cx: &Context) {
 /// Most characters of a name in a list: those that it has in a verdict.
 pub const SHORT_NAME: usize = 48;
 
-/// Shortens a name for a narrow place: drops the phase and abbreviates kernel names.
+/// Shortens a name for a narrow place: drops the phase and abbreviates kernel names, at most to [`SHORT_NAME`] characters as
+/// in the table of operations.
 pub fn brief(name: &str, room: usize) -> String {
     let name = name.strip_prefix("decode/").or(name.strip_prefix("prefill/")).unwrap_or(name);
-    fitting_name(name, room)
+    fitting_name(name, room.min(SHORT_NAME))
 }
 
 /// Label of the trace that a list belongs to; empty if only one is open.

@@ -49,7 +49,7 @@ pub fn draw_operations(
         false => "counting…".into(),
     };
     let counted = table.counted.as_ref().filter(|_| now).map(|counted| &*counted.table);
-    let per_rank = per_rank(view, counted);
+    let per_rank = per_rank(view);
     let clipped = match counted {
         Some(table) if table.is_clipped => format!(" clipped to {part}"),
         _ => String::new(),
@@ -84,14 +84,9 @@ pub fn draw_operations(
     note(buf, area, &keys, theme);
 }
 
-/// Remark on the averages over ranks. The maximum is no average, and may exceed a total.
-fn per_rank(view: &TimelineView, table: Option<&OperationTable>) -> &'static str {
-    let exceeds = |row: &NameRow| row.max_us > row.total_us * (1.0 + 1e-9);
-    match table {
-        _ if view.pane().index.rank_count() < 2 => "",
-        Some(table) if table.rows.iter().any(exceeds) => " per rank, max of any rank",
-        _ => " per rank",
-    }
+/// Remark on the averages over ranks; the maximum is no average, and has a title of its own.
+fn per_rank(view: &TimelineView) -> &'static str {
+    if view.pane().index.rank_count() < 2 { "" } else { " per rank" }
 }
 
 fn operation_table(
@@ -105,7 +100,7 @@ fn operation_table(
     let Some(index) = view.panes.get(counted.pane).map(|pane| &pane.index) else { return };
     let (rows, ranks) = (&counted.table.rows, index.ranks.len().max(1) as u64);
     let list = TableRows::new(&table.list, table.order.len());
-    let columns = operation_columns(table);
+    let columns = operation_columns(table, index.rank_count() > 1 && area.width >= 70);
     let visible = || table.order.iter().skip(table.list.offset).take(area.height.into()).copied();
     let mut names: Option<Vec<String>> = None;
     table::draw(buf, area, theme, &columns, list, |row, column, width| {
@@ -258,7 +253,7 @@ pub fn draw_docked(buf: &mut Buffer, area: Rect, view: &TimelineView, cx: &Conte
         _ => "of",
     };
     let (trace, part) = (which(view), part.label(&view.pane().index));
-    let title = format!("operations {of} {trace}{part}{}", per_rank(view, counted));
+    let title = format!("operations {of} {trace}{part}{}", per_rank(view));
     let titles = [format!("{title} ({key}: all)"), title];
     let inner = frame(buf, area, first_fitting(&titles, area.width.saturating_sub(4)), cx.theme);
     operation_table(buf, inner, view, table, cx.theme);
@@ -276,9 +271,14 @@ const OPERATION_COLUMNS: [TableColumn; 8] = [
     TableColumn::text("operation", 30, 0),
 ];
 
-/// In a narrow window, the name and the sorted column keep their room.
-fn operation_columns(table: &OperationsPanel) -> [TableColumn; 8] {
+/// In a narrow window, the name and the sorted column keep their room. Of `several` ranks, the total is a mean, and the
+/// maximum that of any.
+fn operation_columns(table: &OperationsPanel, several: bool) -> [TableColumn; 8] {
     let mut columns = OPERATION_COLUMNS;
+    if several {
+        columns[1] = TableColumn::number("total/rank", 11, 0);
+        columns[3] = TableColumn::number("max any", 8, 2);
+    }
     for (at, sort) in [0, 1, 2, 3, 4, 5, 7].into_iter().zip(OperationColumn::ALL) {
         let column = &mut columns[at];
         column.title.to_mut().push_str(table.sorted.arrow(sort));

@@ -2,7 +2,9 @@
 
 use ratatui::text::Line;
 
-use super::{brief, count, nanoseconds, note, outlier_step, part_label, share_of, time_of, which};
+use super::{
+    SHORT_NAME, brief, count, nanoseconds, note, outlier_step, part_label, share_of, time_of, which,
+};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::align::two_times;
 use crate::face::tui::screens::timeline::state::panel::{StretchColumn, Stretches};
@@ -149,8 +151,8 @@ fn keys(shown: &Stretches, index: &TraceIndex, cx: &Context) -> String {
     let enter = match overall {
         _ if is_gone => {
             let (listed, count) = (family.longest.len(), family.count);
-            let all = if count > listed { format!(" ({count} in all)") } else { String::new() };
-            format!("the {listed} longest of this row{all}; Enter: next")
+            let all = if count > listed { format!(", {count} in all") } else { String::new() };
+            format!("Enter: next longest of this row ({listed} listed{all})")
         }
         None if shown.order.len() > 1 => "Enter: go to the longest of all".to_owned(),
         _ => "Enter: go to the longest of this row".to_owned(),
@@ -246,7 +248,7 @@ fn has_both_phases(shown: &Stretches) -> bool {
 /// Shortened name of a row's collective, with its phase or without.
 fn full_or_brief(full: bool, family: &StretchFamily, room: usize) -> String {
     match full {
-        true => fitting_name(&family.collective, room),
+        true => fitting_name(&family.collective, room.min(SHORT_NAME)),
         false => brief(&family.collective, room),
     }
 }

@@ -43,7 +43,7 @@ pub struct RankRows {
 
 impl RankRows {
     /// Longest exposed communication that touches a window.
-    fn longest_exposed(&self, window: TimeWindow) -> Option<(i64, i64)> {
+    pub fn longest_exposed(&self, window: TimeWindow) -> Option<(i64, i64)> {
         let all = self.exposed.union();
         let first = all.partition_point(|(_, to)| *to <= window.from);
         let within = all[first..].iter().take_while(|(from, _)| *from < window.to);
