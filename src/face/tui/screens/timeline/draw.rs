@@ -259,6 +259,7 @@ fn draw_pane(
     let shown = pane.lines.get(pane.first_line..last).unwrap_or_default();
     let strips = lanes::strips(index, shown, |rank| pane.is_collapsed(rank), window, columns);
     let canvas = Canvas { index, window, theme, matches: pane.matches.as_ref() };
+    let launch = launch_mark(pane, shown, window, columns).filter(|_| focus);
     let mut below = areas.lines.y;
     for (i, (what, strip)) in shown.iter().zip(&strips).enumerate() {
         let row = Rect { y: below, height: areas.rows(*what), ..areas.lines };
@@ -291,12 +292,34 @@ fn draw_pane(
         if let Some(column) = time {
             over_blanks(buf, area, area.x + column as u16, "┊", theme.style(Role::Dim));
         }
+        if let Some((_, column)) = launch.filter(|(line, _)| line == what) {
+            glyph(buf, area, area.x + column as u16, area.y, "↓", theme.style(Role::Key));
+        }
         if here && let Some((first, last)) = under_cursor(pane, window, columns) {
             let mark = Rect { x: area.x + first as u16, width: (last - first + 1) as u16, ..area };
             let under = Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
             buf.set_style(mark.intersection(buf.area), under);
         }
     }
+}
+
+/// Line and column of the launch of the kernel under the cursor: the innermost shown row of its thread with a range around
+/// the launch.
+fn launch_mark(
+    pane: &Pane,
+    shown: &[TraceLine],
+    window: TimeWindow,
+    columns: usize,
+) -> Option<(TraceLine, usize)> {
+    let (index, (thread, at)) = (&pane.index, pane.launch()?);
+    let (column, rank) = (window.column(at, columns)?, index.rank_of(pane.current()?));
+    let is_around = |line: &&TraceLine| {
+        let TraceLine::Ranges(row) = **line else { return false };
+        let is_of_thread = index.range_rows[row].thread == thread && index.rank_of(**line) == rank;
+        let nearest = index.interval(**line, index.nearest(**line, at));
+        is_of_thread && nearest.is_some_and(|(from, to)| from <= at && at <= to)
+    };
+    shown.iter().rfind(is_around).map(|line| (*line, column))
 }
 
 /// Joins the rows of a tall lane behind its label, which only the first of them has.

@@ -521,7 +521,12 @@ fn timing(view: &TimelineView, span: &Span, arrival: Option<i64>) -> String {
     // 1 ns encodes a launch that returned after the start
     if span.ready_ns >= 0 && span.ready_ns + 1 < span.start_ns {
         // foreign traces have the time of the launch
-        let was = if index.trace.meta.import.is_some() { "launched" } else { "ready" };
+        let was = match (index.trace.meta.import.is_some(), view.pane().launch().is_some()) {
+            // with its mark in the lanes
+            (_, true) => "↓ launched",
+            (true, false) => "launched",
+            (false, false) => "ready",
+        };
         text.push_str(&format!(", {was} {} before", ns(span.start_ns - span.ready_ns)));
     }
     if arrival.is_none() && index.spans().class(span) == SpanClass::Comm {

@@ -70,7 +70,7 @@ fn has_unclassified(index: &TraceIndex) -> bool {
 }
 
 /// All marks; the smallest window has room for the first eight, those of the lanes of most traces.
-pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
+pub const LEGEND_MARKS: [(&str, Role, &str); 27] = [
     ("▂▅█", Role::Series(0), "compute, attention; height: share of the cell"),
     ("▎▋█", Role::Series(1), "compute, MLP or experts; width: its start or end"),
     ("▒▓", Role::Comm, "hidden communication: under, over half the cell"),
@@ -92,6 +92,7 @@ pub const LEGEND_MARKS: [(&str, Role, &str); 26] = [
     ("◆", Role::Key, "a match of the search; underlined in its lane"),
     ("▼ ▽", Role::Key, "the cursor; the same time in the other trace"),
     ("┊", Role::Dim, "the time of the cursor"),
+    ("↓", Role::Key, "the launch of the kernel under the cursor"),
     ("A──B", Role::Key, "marks A and B, and the time between them"),
     ("═", Role::Key, "what is selected"),
     ("[ ] ┃", Role::Key, "the window, in the overview of the whole trace"),

@@ -228,6 +228,16 @@ impl Pane {
         }
     }
 
+    /// Thread and time (ns of the trace) of the launch of the kernel under the cursor, if an imported trace has both.
+    pub fn launch(&self) -> Option<(u16, i64)> {
+        let trace = &self.index.trace;
+        let span = self.span().filter(|_| trace.meta.import.is_some())?;
+        let range = trace.ranges.get(span.launched.range as usize)?;
+        // 1 ns encodes a launch that returned after the start
+        let is_before = span.ready_ns >= 0 && span.ready_ns + 1 < span.start_ns;
+        is_before.then_some((range.thread, span.ready_ns))
+    }
+
     /// Start and end (ns of the trace) of the item under the cursor.
     pub fn interval(&self) -> Option<(i64, i64)> {
         self.index.interval(self.current()?, self.place)

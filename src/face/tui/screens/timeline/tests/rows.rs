@@ -207,6 +207,19 @@ fn a_long_name_of_a_stream_takes_the_room_of_its_indentation() {
     with(vec![TraceIndex::new("streams".into(), trace)], (120, 40)).shows(" s567 compute");
 }
 
+#[test]
+fn the_launch_of_a_kernel_is_marked_in_its_thread() {
+    let mut trace = imported().trace;
+    let first = trace.ranges.iter().position(|range| range.rank == 0).expect("a range");
+    trace.spans.iter_mut().for_each(|span| span.launched.range = first as u32);
+    let mut driver = with(vec![TraceIndex::new("launches".into(), trace)], (120, 40));
+    driver.tap(KeyCode::Right);
+    driver.shows("↓ launched 4.00 us before");
+    let shown = driver.screen();
+    let thread = shown.lines().find(|line| line.contains("▸ thread 0")).expect("a thread");
+    assert!(thread.contains('↓'), "{shown}");
+}
+
 /// Two operators in the first step of rank 0, of which a profile had five.
 fn with_operators() -> TraceIndex {
     let mut trace = imported().trace;
