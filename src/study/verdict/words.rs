@@ -195,8 +195,8 @@ impl Verdict {
         let leading = self.leading_work();
         let other = 1.0 - self.idle_share - self.exposed_share - leading.map_or(0.0, |part| part.share);
         let is_named = |part: &&TimePart| {
-            let is_told = ["idle", "exposed communication"].contains(&part.work.as_str());
-            is_told || leading.is_some_and(|leading| leading.work == part.work)
+            let is_separate = ["idle", "exposed communication"].contains(&part.work.as_str());
+            is_separate || leading.is_some_and(|leading| leading.work == part.work)
         };
         let named = self.time.iter().filter(|part| !is_named(part)).map(|part| part.work.as_str());
         let named: Vec<&str> = named.collect();

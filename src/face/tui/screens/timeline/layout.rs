@@ -74,6 +74,17 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
     timeline.view.as_ref().filter(|_| body.height > 0).map(|view| areas(body, view))
 }
 
+/// Rows that the lines of the only trace leave blank while its window is zoomed in, the lines counted that use them; 0 for
+/// two traces.
+pub fn blank_rows(view: &TimelineView, areas: &TimelineAreas) -> usize {
+    let ([pane], [area]) = (&view.panes[..], &areas.panes[..]) else { return 0 };
+    let rows: usize = pane.lines.iter().map(|line| usize::from(area.rows(*line))).sum();
+    match view.is_zoomed() {
+        true => usize::from(area.lines.height).saturating_sub(rows.saturating_sub(pane.spare_lines())),
+        false => 0,
+    }
+}
+
 /// Computes the layout. The bottom area gets the rows the lanes leave free, up to its own need; a list leaves lanes
 /// their full height, unless it would be very short, and may also take rows of lines.
 fn areas(body: Rect, view: &TimelineView) -> TimelineAreas {
@@ -84,7 +95,9 @@ fn areas(body: Rect, view: &TimelineView) -> TimelineAreas {
     let (marks, rest) = cut_top(rest, u16::from(view.marks.iter().any(Option::is_some)));
     // a title for all but the first, a ruler, a path
     let heads = 1 + usize::from(view.lit);
-    let need = |(at, pane): (usize, &Pane)| pane.lines.len() + heads + usize::from(at > 0);
+    let need = |(at, pane): (usize, &Pane)| {
+        pane.lines.len().saturating_sub(pane.spare_lines()) + heads + usize::from(at > 0)
+    };
     let needs: Vec<usize> = view.panes.iter().enumerate().map(need).collect();
     let lanes_of =
         |pane: &Pane| pane.lines.iter().filter(|line| matches!(line, TraceLine::Row(_))).count();

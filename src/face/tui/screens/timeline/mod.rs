@@ -160,6 +160,12 @@ impl Screen for Timeline {
         // rows may have been hidden
         let Some(areas) = layout::open(self, body) else { return };
         let Some(view) = &mut self.view else { return };
+        let blank = layout::blank_rows(view, &areas);
+        if let [pane] = &mut view.panes[..]
+            && pane.use_spare_rows(blank)
+        {
+            pane.point_at(view.time);
+        }
         for (pane, areas) in view.panes.iter_mut().zip(areas.panes) {
             pane.scroll_to_cursor(usize::from(areas.lines.height));
         }

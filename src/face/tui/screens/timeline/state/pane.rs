@@ -31,6 +31,11 @@ pub struct Pane {
     collapsed: Vec<bool>,
     /// Number of rows of nested ranges that each rank shows below its outermost row, idle ones not counted.
     open_ranges: Vec<usize>,
+    /// True once the user folded or unfolded nested ranges: blank rows no longer show more of them.
+    folds_by_hand: bool,
+    /// Blank rows of the window that may show more nested ranges, and the rank (by index) that uses them.
+    spare_rows: usize,
+    spare_rank: Option<usize>,
     /// Rows of nested ranges that are hidden because they have none in the window.
     idle_ranges: BTreeSet<usize>,
     /// Cursor's line, an index into `lines`.
@@ -68,6 +73,9 @@ impl Pane {
             folded: true,
             collapsed,
             open_ranges,
+            folds_by_hand: false,
+            spare_rows: 0,
+            spare_rank: None,
             idle_ranges: BTreeSet::new(),
             line: 0,
             place: 0,
@@ -93,8 +101,14 @@ impl Pane {
     }
 
     fn list_lines(&mut self) {
+        let has_more =
+            |rank: &usize| !self.collapsed[*rank] && self.nested_rows(*rank).1 > self.open_ranges[*rank];
+        let is_shown = |rank: &usize| !self.hides(TraceLine::Rank(*rank));
+        let ranks = 0..self.index.ranks.len();
+        let spare_rank = ranks.clone().filter(is_shown).find(has_more);
+        self.spare_rank = spare_rank.filter(|_| self.spare_rows > 0);
         let mut lines = self.index.lines(|rank| self.collapsed[rank]);
-        let mut left = self.open_ranges.clone();
+        let mut left: Vec<usize> = ranks.map(|rank| self.most_nested(rank)).collect();
         lines.retain(|line| match (self.nested_row(*line), self.hides(*line)) {
             (_, true) => false,
             (None, false) => true,
@@ -127,10 +141,33 @@ impl Pane {
         (rows.len(), rows.filter(|row| !self.idle_ranges.contains(row)).count())
     }
 
+    /// Most rows of nested ranges that a rank (by index) shows.
+    fn most_nested(&self, rank: usize) -> usize {
+        let spare = if self.spare_rank == Some(rank) { self.spare_rows } else { 0 };
+        self.open_ranges[rank].saturating_add(spare)
+    }
+
     /// True if a rank (by index) shows all its nested ranges that are not idle.
     fn is_open(&self, rank: usize) -> bool {
         let (_, busy) = self.nested_rows(rank);
-        self.open_ranges[rank] > 0 && self.open_ranges[rank] >= busy
+        self.most_nested(rank) > 0 && self.most_nested(rank) >= busy
+    }
+
+    /// Number of lines that are shown only because rows would be blank.
+    pub fn spare_lines(&self) -> usize {
+        let shown = |rank: usize| {
+            let (_, busy) = self.nested_rows(rank);
+            self.most_nested(rank).min(busy) - self.open_ranges[rank].min(busy)
+        };
+        self.spare_rank.map_or(0, shown)
+    }
+
+    /// Shows more nested ranges in blank rows, unless the user folds them; true if the cursor had to leave its line.
+    pub fn use_spare_rows(&mut self, rows: usize) -> bool {
+        let rows = if self.folds_by_hand { 0 } else { rows };
+        let is_same = rows == self.spare_rows;
+        self.spare_rows = rows;
+        !is_same && self.list_lines_again()
     }
 
     /// Rows of nested ranges below a rank's first row of ranges that Enter shows, and false; if all are shown, the rows that
@@ -141,7 +178,7 @@ impl Pane {
         let is_first = line == TraceLine::Ranges(ranges.start);
         (is_first && ranges.len() > 1).then(|| match self.nested_rows(rank) {
             (all, _) if self.is_open(rank) => (all, true),
-            (all, busy) => (all - busy.min(self.open_ranges[rank]), false),
+            (all, busy) => (all - busy.min(self.most_nested(rank)), false),
         })
     }
 
@@ -392,6 +429,7 @@ impl Pane {
 
     fn toggle_ranges(&mut self, rank: usize) -> bool {
         self.open_ranges[rank] = if self.is_open(rank) { 0 } else { usize::MAX };
+        (self.folds_by_hand, self.spare_rows) = (true, 0);
         self.list_lines_again()
     }
 

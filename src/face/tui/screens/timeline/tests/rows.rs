@@ -259,6 +259,21 @@ fn rows_of_the_host_without_events_in_the_window_are_hidden_and_counted() {
 }
 
 #[test]
+fn a_zoomed_window_unfolds_ranges_into_blank_rows_until_the_user_folds_them() {
+    let mut driver = with(vec![with_operators()], (200, 60));
+    driver.shows("▸ thread 0 +3");
+    driver.taps("+++");
+    driver.shows("▾ thread 0");
+    driver.taps("---");
+    driver.shows("▸ thread 0 +3");
+    driver.taps("+++");
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Enter);
+    driver.shows("▸ thread 0 +3");
+}
+
+#[test]
 fn operators_unfold_below_the_ranges_of_their_thread() {
     let mut driver = with(vec![with_operators()], (120, 40));
     driver.hides("thread 0 ops");
