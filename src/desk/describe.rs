@@ -129,7 +129,7 @@ fn stored_section(record: &Record) -> RunSection {
         // without the fraction of the second
         let created = record.created.split_once('.').map(|(seconds, _)| format!("{seconds}Z"));
         section.line("created", created.unwrap_or_else(|| record.created.clone()));
-        section.line("round", format!("{} (from 0)", record.round));
+        section.line("round", (record.round + 1).to_string());
         record.experiment.iter().for_each(|experiment| section.line("experiment", experiment));
     }
     if record.runs.len() > 1 {

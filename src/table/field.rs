@@ -176,7 +176,8 @@ pub fn fields() -> Vec<Field> {
         text("provenance", &["source", "prov"], Letters, |r| Some(r.provenance.as_str().into())),
     ];
     fields.extend(OPTIONS.iter().map(of_option));
-    let round = FieldSource::Number(|r| Some(r.round.into()));
+    // counts from 1, as on the live screen; records and files of batches count from 0
+    let round = FieldSource::Number(|r| Some((r.round + 1).into()));
     fields.push(field("round", &[], "round", Unit::Count, Never, round));
     fields.extend(MEASURES.iter().flat_map(of_measure));
     fields.extend([

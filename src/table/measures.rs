@@ -177,21 +177,32 @@ impl Measure {
         }
     }
 
-    /// Value with unit, as text: `27.72 ms`.
+    /// Value with unit, as text: `27.72 ms`, `17.72 s`.
     pub fn amount(&self, value: f64) -> String {
+        let (scale, unit) = self.scale_for(value);
+        let value = value * scale;
         let decimals = base::text::decimals(value, self.decimals);
         match self.unit {
             Unit::Bytes => self.unit.cell(value),
-            _ => format!("{value:.decimals$} {}", self.unit.symbol()).trim_end().to_owned(),
+            _ => format!("{value:.decimals$} {unit}").trim_end().to_owned(),
+        }
+    }
+
+    /// Factor and symbol of the unit in which people read a value of this size.
+    fn scale_for(&self, value: f64) -> (f64, &'static str) {
+        match self.unit {
+            Unit::Ms if value.abs() >= 1e3 => (1e-3, "s"),
+            unit => (1.0, unit.symbol()),
         }
     }
 
     /// Value and interval with unit: `27.72 ms [27.51, 27.94]`.
     pub fn amount_with_interval(&self, record: &Record) -> Option<String> {
         let value = self.of(record)?;
-        let decimals = base::text::decimals(value, self.decimals);
+        let (scale, _) = self.scale_for(value);
+        let decimals = base::text::decimals(value * scale, self.decimals);
         let number = self.amount(value);
-        let ends = self.interval_of(record);
+        let ends = self.interval_of(record).map(|ends| ends.map(|end| end * scale));
         let ends = ends.map(|[low, high]| format!(" [{low:.decimals$}, {high:.decimals$}]"));
         Some(number + &ends.unwrap_or_default())
     }

@@ -208,7 +208,7 @@ impl<'a> CellRuns<'a> {
             warnings.push(format!(
                 "ignoring run {} (round {}): {}: {reason}",
                 run.run,
-                run.round,
+                run.round + 1,
                 run.status.as_str()
             ));
         }
@@ -497,7 +497,7 @@ mod tests {
             (overlap.comm_ms, overlap.exposed_comm_ms, overlap.overlap_pct),
             (2.0, 0.5, Some(75.0))
         );
-        assert_eq!(cells[0].warnings, ["hot", "ignoring run b1 (round 1): failed: rank 1 died"]);
+        assert_eq!(cells[0].warnings, ["hot", "ignoring run b1 (round 2): failed: rank 1 died"]);
         assert_eq!(cells[2], alone, "a skipped cell stays as it is");
     }
 
