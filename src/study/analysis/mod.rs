@@ -93,7 +93,9 @@ pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, layers_of_steps, ranks_table, trace_report};
 pub use run_table::{RunCell, RunTable, RunTableColumn, SortKeys};
 pub use sets::{CellSet, Varied, comparable, differ_in_model, joined_labels, settings};
-pub use side_by_side::{Decoding, Difference, MeasureValues, SideBySide, rest_name, side_by_side};
+pub use side_by_side::{
+    ComparedSide, Decoding, Difference, MeasureValues, SideBySide, rest_name, side_by_side,
+};
 pub(crate) use steps::step_windows;
 pub use steps::{StepSummary, StepTime, UNKNOWN_WORK, mixed_steps, steps, steps_table};
 pub use trainings::{

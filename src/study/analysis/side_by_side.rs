@@ -2,17 +2,32 @@
 //!
 //! Breakdown of the difference between two runs of matched cells: transfer, waiting, contention, extra work.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::compare::{Pair, PooledCell, parts};
 use base::error::{Error, Result};
-use base::text::digits;
+use base::text::{counted, digits};
 use table::{CellRuns, MEASURES, Measure, Overlap, Provenance, Record, Spec, host, recorder};
+
+/// Side of a comparison, as an index into the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComparedSide {
+    /// This run alone.
+    Run(usize),
+    /// All rounds of this run's cell, pooled.
+    Cell(usize),
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SideBySide {
-    /// Run ids: baseline, other.
+    /// Run ids: baseline, other. A pooled cell has that of its last run.
     pub runs: [String; 2],
+    /// Rounds that the measures are of: `3 rounds pooled`, `round 2 of 3`; empty for the only round of a cell.
+    pub rounds: [String; 2],
+    /// True for two runs of one cell, which have no ratio.
+    pub is_same_cell: bool,
     pub provenance: [Provenance; 2],
     /// Options that differ: name and both values.
     pub differences: Vec<(&'static str, String, String)>,
@@ -21,7 +36,8 @@ pub struct SideBySide {
     pub measures: Vec<MeasureValues>,
     /// Source of the difference in decode latency, in a sentence; `None` without a recorded breakdown.
     pub why: Option<String>,
-    /// Ratio of tokens/s to the baseline's, over all stored rounds of both cells; `None` if one has no metrics.
+    /// Ratio of tokens/s to the baseline's, over all stored rounds of both cells; `None` if one has no metrics, or within a
+    /// cell.
     pub speedup: Option<f64>,
     /// Bootstrap interval of the ratio; `None` with fewer than 6 samples or if one is simulated.
     pub speedup_ci95: Option<[f64; 2]>,
@@ -48,38 +64,65 @@ impl MeasureValues {
     }
 }
 
-/// Compares the records at these indices. Returns an error if an index has no record, because the run was deleted.
-pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result<SideBySide> {
-    let (Some(a), Some(b)) = (records.get(baseline), records.get(other)) else {
-        return Err(Error::failed("these runs are no longer stored"));
-    };
-    let parts_of = |record: &Record| parts(&record.spec, host(record).as_deref());
-    let pairs = parts_of(a).into_iter().zip(parts_of(b));
-    let (differ, equal): (Vec<_>, Vec<_>) = pairs.partition(|(a, b)| a.1 != b.1);
-    let differences: Vec<_> = differ.into_iter().map(|((name, a), (_, b))| (name, a, b)).collect();
-    let cell = |record: &Record| {
+/// Compares runs or cells. Returns an error if an index has no record, because the run was deleted.
+pub fn side_by_side(
+    records: &[Record],
+    baseline: ComparedSide,
+    other: ComparedSide,
+) -> Result<SideBySide> {
+    let side = |side: ComparedSide| {
+        let (ComparedSide::Run(at) | ComparedSide::Cell(at)) = side;
+        let record = records.get(at)?;
         let key = record.spec.key();
         let same = |r: &&Record| r.spec.key() == key && host(r) == host(record);
-        PooledCell::new(&CellRuns::new(records.iter().filter(same).collect()))
+        let cell = CellRuns::new(records.iter().filter(same).collect());
+        let shown = match side {
+            ComparedSide::Run(_) => record.clone(),
+            ComparedSide::Cell(_) => cell.record()?,
+        };
+        Some((shown, rounds_of(side, record, &cell), PooledCell::new(&cell)))
     };
-    let cells = if a.has_numbers() && b.has_numbers() { cell(a).zip(cell(b)) } else { None };
+    let gone = || Error::failed("these runs are no longer stored");
+    let (a, rounds_a, cell_a) = side(baseline).ok_or_else(gone)?;
+    let (b, rounds_b, cell_b) = side(other).ok_or_else(gone)?;
+    let is_same_cell = a.spec.key() == b.spec.key() && host(&a) == host(&b);
+    let parts_of = |record: &Record| parts(&record.spec, host(record).as_deref());
+    let pairs = parts_of(&a).into_iter().zip(parts_of(&b));
+    let (differ, equal): (Vec<_>, Vec<_>) = pairs.partition(|(a, b)| a.1 != b.1);
+    let differences: Vec<_> = differ.into_iter().map(|((name, a), (_, b))| (name, a, b)).collect();
+    let have_ratio = a.has_numbers() && b.has_numbers() && !is_same_cell;
+    let cells = if have_ratio { cell_a.zip(cell_b) } else { None };
     let ratio = cells.as_ref().map(|(a, b)| Pair::new(a, b).ratio());
     let shared_rounds = cells
         .as_ref()
         .map_or(0, |(a, b)| a.rounds.keys().filter(|round| b.rounds.contains_key(round)).count());
     Ok(SideBySide {
         runs: [a.run.clone(), b.run.clone()],
+        rounds: [rounds_a, rounds_b],
+        is_same_cell,
         provenance: [a.provenance, b.provenance],
         equal: equal.len(),
-        measures: measures(a, b),
-        why: why(a, b, &differences),
+        measures: measures(&a, &b),
+        why: why(&a, &b, &differences),
         speedup: ratio.map(|r| r.speedup),
         speedup_ci95: ratio.and_then(|r| r.ci95),
         differs: ratio.is_some_and(|r| r.differs),
         shared_rounds,
-        warnings: warnings(a, b, &differences),
+        warnings: warnings(&a, &b, &differences),
         differences,
     })
+}
+
+/// Rounds that a side's measures are of; empty for the only round of a cell.
+fn rounds_of(side: ComparedSide, record: &Record, cell: &CellRuns<'_>) -> String {
+    let rounds = cell.ok().map(|run| run.round).collect::<BTreeSet<u32>>().len();
+    let is_counted = cell.runs.iter().any(|run| run.run == record.run);
+    match side {
+        ComparedSide::Cell(_) => format!("{} pooled", counted(rounds, "round")),
+        ComparedSide::Run(_) if !is_counted => format!("round {}, repeated since", record.round + 1),
+        ComparedSide::Run(_) if rounds > 1 => format!("round {} of {rounds}", record.round + 1),
+        ComparedSide::Run(_) => String::new(),
+    }
 }
 
 /// Measures that either run has; none if the timings of one are not evidence.
@@ -237,6 +280,10 @@ mod tests {
     use table::Split;
     use table::testing::{record, sim_record};
 
+    fn runs_side_by_side(records: &[Record], baseline: usize, other: usize) -> Result<SideBySide> {
+        side_by_side(records, ComparedSide::Run(baseline), ComparedSide::Run(other))
+    }
+
     #[test]
     fn one_difference_and_paired_rounds_give_an_interval() {
         let ladder = |s: &mut table::Spec| s.architecture = "ladder".parse().unwrap();
@@ -245,7 +292,8 @@ mod tests {
             (0..3).map(|i| record(&format!("a{i}"), |_| (), i, &rounds(i))).collect();
         let fast = |round| rounds(round).map(|(prefill, step)| (prefill, step / 2.0));
         records.extend((0..3).map(|i| record(&format!("b{i}"), ladder, i, &fast(i))));
-        let both = side_by_side(&records, 0, 3).unwrap();
+        let both = runs_side_by_side(&records, 0, 3).unwrap();
+        assert_eq!(both.rounds, ["round 1 of 3", "round 1 of 3"]);
         assert_eq!(both.differences, [("architecture", "standard".into(), "ladder".into())]);
         assert_eq!(both.shared_rounds, 3);
         assert_eq!(both.equal + 1, parts(&records[0].spec, None).len(), "all but the architecture");
@@ -254,14 +302,38 @@ mod tests {
         assert!(low > 1.5 && high < 2.0 && both.differs, "{low} to {high}");
         let tpot = both.measures.iter().find(|both| both.measure.name == "tpot_p50_ms").unwrap();
         assert_eq!(tpot.ratio(), Some(0.5));
-        assert!(side_by_side(&records, 0, 99).is_err());
+        assert!(runs_side_by_side(&records, 0, 99).is_err());
+    }
+
+    #[test]
+    fn cells_are_compared_by_their_pooled_rounds_and_rounds_of_one_cell_have_no_ratio() {
+        let ladder = |s: &mut table::Spec| s.architecture = "ladder".parse().unwrap();
+        // the last round of standard is the fastest one
+        let steps = [9.0, 9.0, 2.0];
+        let run = |(round, step): (u32, &f64)| {
+            record(&format!("s{round}"), |_| (), round, &[(1.0, *step), (1.0, *step)])
+        };
+        let mut records: Vec<Record> = (0..).zip(&steps).map(run).collect();
+        let fast = [(1.0, 4.0), (1.0, 4.0)];
+        records.extend((0..3).map(|round| record(&format!("l{round}"), ladder, round, &fast)));
+        let tpot = |both: &SideBySide| {
+            both.measures.iter().find(|both| both.measure.name == "tpot_p50_ms").unwrap().values
+        };
+        let pooled = side_by_side(&records, ComparedSide::Cell(2), ComparedSide::Cell(5)).unwrap();
+        assert_eq!(pooled.rounds, ["3 rounds pooled", "3 rounds pooled"]);
+        assert_eq!(tpot(&pooled), [Some(9.0), Some(4.0)]);
+        let single = runs_side_by_side(&records, 2, 5).unwrap();
+        assert_eq!(tpot(&single), [Some(2.0), Some(4.0)]);
+        assert_eq!(single.rounds[0], "round 3 of 3");
+        let within = runs_side_by_side(&records, 0, 2).unwrap();
+        assert!(within.is_same_cell && within.speedup.is_none());
     }
 
     #[test]
     fn what_cannot_be_compared_says_so() {
         let other = |s: &mut table::Spec| (s.tp, s.batch) = (4, 8);
         let records = [record("a", |_| (), 0, &[(1.0, 2.0)]), sim_record("b", other, 1.0, 1.0)];
-        let both = side_by_side(&records, 0, 1).unwrap();
+        let both = runs_side_by_side(&records, 0, 1).unwrap();
         let warnings = both.warnings.join("\n");
         assert!(warnings.contains("different provenance (measured and simulated)"), "{warnings}");
         assert!(warnings.contains("tp, batch"), "{warnings}");
@@ -279,11 +351,11 @@ mod tests {
         let mut records = [sim_record("a", |_| (), 1.0, 2.0), sim_record("b", ladder, 1.0, 1.0)];
         records[0].overlap = Some(overlap(10.0, 0.0, 2.0, 8.0));
         records[1].overlap = Some(overlap(10.0, 1.0, 2.0, 0.5));
-        let why = side_by_side(&records, 0, 1).unwrap().why.expect("both have a breakdown");
+        let why = runs_side_by_side(&records, 0, 1).unwrap().why.expect("both have a breakdown");
         assert!(why.starts_with("ladder decodes "), "{why}");
         assert!(why.contains("than standard: exposed transfer -7.50 ms, contention +1.00 ms"), "{why}");
         records[1].overlap = None;
-        assert_eq!(side_by_side(&records, 0, 1).unwrap().why, None);
+        assert_eq!(runs_side_by_side(&records, 0, 1).unwrap().why, None);
     }
 
     #[test]

@@ -714,8 +714,16 @@ fn rounds_of_a_cell_are_told_apart_and_unsteady_samples_are_marked() {
     let mut driver = Driver::empty(60, 16);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all.clone(), Vec::new())))));
     driver.keys("3*");
-    // screens of a sweep count rounds from 1, filters and files from 0
-    assert!(head(&driver).contains(" round from 0"), "{}", driver.screen());
+    assert!(head(&driver).contains(" round"), "{}", driver.screen());
+    // a filter counts from 1, as the column does
+    driver.keys("/round=1");
+    driver.enter();
+    assert_eq!(shown(&driver), ["ladder-0"]);
+    driver.keys("/round=0");
+    driver.enter();
+    assert!(shown(&driver).is_empty());
+    driver.press(KeyCode::Esc);
+    assert_eq!(shown(&driver).len(), 3);
     driver.hides("~");
     // one of the samples stalls
     let mut samples = all[1].samples.to_vec();
@@ -803,12 +811,43 @@ fn rounds_are_pooled_to_one_row_per_cell_that_unfolds() {
     let effects = driver.keys("c");
     perform(&mut driver, effects);
     driver.shows("tokens/s over all rounds of both cells");
+    driver.shows("3 rounds pooled");
     driver.press(KeyCode::Esc);
     // an order by an option groups by that option
     driver.keys("g");
     driver.state.runs.sort_by("architecture", table::Unit::Text);
     driver.keys("g");
     driver.shows("── arch ladder ── 3 runs");
+}
+
+#[test]
+fn a_filter_of_pooled_rows_tests_their_pooled_results() {
+    let mut driver = Driver::empty(120, 40);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(noisy_rounds(), Vec::new())))));
+    // the first round of standard takes 2 ms, the cell 6.6 ms
+    driver.keys("3*/tpot<3");
+    driver.enter();
+    assert_eq!(shown(&driver), ["standard-0"]);
+    driver.keys("g");
+    assert!(shown(&driver).is_empty(), "{}", driver.screen());
+    driver.keys("/tpot<7");
+    driver.enter();
+    assert_eq!(shown(&driver).len(), 6);
+    driver.shows("3, 2.00 to 7.20 ms");
+}
+
+#[test]
+fn runs_repeated_since_are_marked_and_come_after_the_others() {
+    let cell = spec("ladder", 2, P2p::On, Backend::Cpu);
+    let mut all = rounds("old", &cell, 2.0, 4);
+    all.extend(rounds("new", &cell, 4.0, 4));
+    all.iter_mut().for_each(|record| record.experiment = Some("quickstart".into()));
+    let mut driver = Driver::empty(120, 40);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.keys("3");
+    assert_eq!(shown(&driver)[..3], ["new-0", "new-1", "new-2"], "the older ones took half as long");
+    assert_eq!(driver.screen().matches("✔«ladder").count(), 3, "{}", driver.screen());
+    driver.shows("« 3 repeated since");
 }
 
 #[test]
@@ -837,9 +876,9 @@ fn the_help_begins_with_the_keys_and_ends_with_the_details_of_the_run() {
     let mut driver = driver((80, 24));
     driver.keys("d?");
     driver.shows("On this screen: runs");
-    driver.hides("round: 0 (from 0)");
+    driver.hides("round: 1");
     driver.press(KeyCode::End);
-    driver.shows("round: 0 (from 0)");
+    driver.shows("round: 1");
 }
 
 #[test]

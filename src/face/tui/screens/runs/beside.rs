@@ -1,18 +1,22 @@
-//! Two runs side by side: their different options, their results and the speedup.
+//! Two runs or cells side by side: the speedup, their different options and their results.
 
 use std::sync::Arc;
 
 use super::Runs;
+use super::cells::MarkedSide;
 use super::state::{EXPOSED, HIDDEN, TPOT};
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{Pieces, TextView};
 use base::text::without_middle;
-use study::analysis::{MeasureValues, SideBySide, side_by_side};
+use study::analysis::{ComparedSide, MeasureValues, SideBySide, side_by_side};
 use table::{MeasureScope, Provenance, Unit};
 
 impl Runs {
-    pub(super) fn put_side_by_side(two: &[String; 2], runs: &Arc<Snapshot>, cx: &mut Context) {
-        let place = |run: &String| runs.records.iter().position(|record| record.run == *run);
+    pub(super) fn put_side_by_side(two: &[MarkedSide; 2], runs: &Arc<Snapshot>, cx: &mut Context) {
+        let place = |side: &MarkedSide| {
+            let at = runs.records.iter().position(|record| record.run == side.run)?;
+            Some(if side.is_cell { ComparedSide::Cell(at) } else { ComparedSide::Run(at) })
+        };
         let (Some(a), Some(b)) = (place(&two[0]), place(&two[1])) else { return };
         let runs = Arc::clone(runs);
         cx.ask_own(
@@ -44,6 +48,9 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
             (format!("{:<column$}{:<column$}{last}", fit(a), fit(b)), role),
         ]
     };
+    if !both.is_same_cell {
+        lines.extend(speedup(both));
+    }
     let why = both.why.iter().flat_map(|why| wrap(why, width));
     lines.extend(why.map(|text| vec![(text, Role::Title)]));
     // label by differences; ids in a batch look alike
@@ -54,6 +61,9 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
         lines.push(row("", &words(|d| &d.1), &words(|d| &d.2), "", Role::Title));
     }
     lines.push(row("run", &both.runs[0], &both.runs[1], "", Role::Text));
+    if both.rounds.iter().any(|rounds| !rounds.is_empty()) {
+        lines.push(row("rounds", &both.rounds[0], &both.rounds[1], "", Role::Text));
+    }
     let provenance = both.provenance.map(|p| p.to_string());
     let mixed = if provenance[0] == provenance[1] { Role::Text } else { Role::Warn };
     lines.push(row("provenance", &provenance[0], &provenance[1], "", mixed));
@@ -91,7 +101,6 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
         let name = if measure.name == HIDDEN { "hidden" } else { measure.words };
         lines.push(row(name, &a, &b, &ratio, Role::Text));
     }
-    lines.extend(speedup(both));
     lines
 }
 

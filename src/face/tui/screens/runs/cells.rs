@@ -1,7 +1,8 @@
-//! Cells of screen 3: rounds of one cell pooled into one row that unfolds, and cells that vary widely between their rounds.
+//! Cells of screen 3: rounds of one cell pooled into one row that unfolds, cells that vary widely between their rounds, and
+//! runs that a newer repetition replaces.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -10,7 +11,8 @@ use super::columns::cell_text;
 use super::state::{ROUND, RunListLine, Runs, TPOT, number};
 use crate::face::tui::prelude::*;
 use base::statistics::{extent, grouped};
-use study::analysis::{RunTableColumn, WideRounds};
+use study::analysis::filter::{Filter, Term, Test};
+use study::analysis::{RunTable, RunTableColumn, WideRounds};
 use table::{CellRuns, Provenance, Record, host, measure};
 
 /// Pooled numbers of a cell's runs.
@@ -39,6 +41,13 @@ type PooledRuns = Vec<(String, bool)>;
 
 /// Cache of pooled cells by their runs: a change of the list pools only cells whose runs changed.
 pub type PooledCells = HashMap<PooledRuns, Arc<PooledRounds>>;
+
+/// Marked run, or the run that represents a cell of which all runs are marked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkedSide {
+    pub run: String,
+    pub is_cell: bool,
+}
 
 /// Cell of several shown runs, which is one line of the list until it is unfolded.
 #[derive(Debug)]
@@ -117,6 +126,20 @@ pub fn cell_numbers(stored: &Snapshot, rows: &[u32]) -> Option<Vec<u32>> {
     has_rounds.then_some(numbers)
 }
 
+/// Rows of each cell, in the order of its first row.
+fn rows_by_cell(numbers: &[u32], rows: &[u32]) -> Vec<Vec<u32>> {
+    let mut places: HashMap<u32, usize> = HashMap::new();
+    let mut cells: Vec<Vec<u32>> = Vec::new();
+    for row in rows {
+        let at = *places.entry(numbers[*row as usize]).or_insert_with(|| {
+            cells.push(Vec::new());
+            cells.len() - 1
+        });
+        cells[at].push(*row);
+    }
+    cells
+}
+
 impl Runs {
     /// Lines with one row per cell, by the pooled value of the column that orders the list; a cell of one run is that run.
     pub(super) fn lines_by_cell(
@@ -125,16 +148,7 @@ impl Runs {
         numbers: &[u32],
         rows: &[u32],
     ) -> Vec<RunListLine> {
-        let mut places: HashMap<u32, usize> = HashMap::new();
-        let mut cells: Vec<Vec<u32>> = Vec::new();
-        for row in rows {
-            let at = *places.entry(numbers[*row as usize]).or_insert_with(|| {
-                cells.push(Vec::new());
-                cells.len() - 1
-            });
-            cells[at].push(*row);
-        }
-        let mut cells = self.pool(stored, cells);
+        let mut cells = self.pool(stored, rows_by_cell(numbers, rows));
         let order = self.marked_order().into_iter().next();
         let order = order.and_then(|(name, down)| Some((stored.table.find(&name)?, down)));
         let order = order.map(|(at, down)| (&stored.table.columns()[at], down));
@@ -163,6 +177,52 @@ impl Runs {
         }
         self.cells = pooled_cells;
         lines
+    }
+
+    /// Rows in the scope that pass the conditions of the filter on anything but results, and its conditions on results.
+    pub(super) fn rows_by_options(&self, stored: &Snapshot) -> (Vec<u32>, Vec<Term>) {
+        let table = &stored.table;
+        let is_on_result = |term: &Term| match &term.test {
+            Test::Field { name, .. } => {
+                table.find(name).is_some_and(|at| table.columns()[at].field.is_measure())
+            }
+            Test::Word { .. } => false,
+        };
+        let terms = Filter::parse(self.filter.value()).terms;
+        let (on_results, others): (Vec<Term>, Vec<Term>) = terms.into_iter().partition(is_on_result);
+        let (others, _) = Filter { terms: others }.bind(table);
+        let mut rows = others.rows(table);
+        rows.retain(|row| self.filter.holds(&stored.records[*row as usize].run));
+        (rows, on_results)
+    }
+
+    /// Rows that the filter leaves if cells are pooled: its conditions on results then hold for the pooled numbers of a
+    /// cell, not for each of its rounds.
+    pub(super) fn rows_of_passing_cells(&mut self, stored: &Snapshot, rows: Vec<u32>) -> Vec<u32> {
+        let (mut all, on_results) = self.rows_by_options(stored);
+        if on_results.is_empty() {
+            return rows;
+        }
+        let Some(numbers) = cell_numbers(stored, &all) else { return rows };
+        let cells = self.pool(stored, rows_by_cell(&numbers, &all));
+        let pooled = cells.iter().filter_map(|(_, pooled)| Some(pooled.as_ref()?.record.clone()));
+        let pooled = RunTable::new(&pooled.collect::<Vec<_>>(), &stored.annotations);
+        let (on_results, _) = Filter { terms: on_results }.bind(&pooled);
+        let passing: HashSet<u32> = on_results.rows(&pooled).into_iter().collect();
+        let single: HashSet<u32> = rows.into_iter().collect();
+        let (mut passes, mut at) = (HashSet::new(), 0);
+        for (rows, pooled) in cells {
+            let passes_here = match pooled {
+                Some(_) => {
+                    at += 1;
+                    passing.contains(&(at - 1))
+                }
+                None => rows.iter().all(|row| single.contains(row)),
+            };
+            passes.extend(rows.into_iter().filter(|_| passes_here));
+        }
+        all.retain(|row| passes.contains(row));
+        all
     }
 
     /// Pools the numbers of each cell with several runs; `None` for a single run.
@@ -200,15 +260,20 @@ impl Runs {
         true
     }
 
-    /// Marked runs; a cell with all its runs marked counts as the one run that represents it.
-    pub(super) fn marked_cells(&self, stored: Option<&Arc<Snapshot>>) -> Vec<String> {
-        let mut marked = self.marked.as_slice().to_vec();
+    /// Marked runs; a cell with all its runs marked counts as one.
+    pub(super) fn marked_sides(&self, stored: Option<&Arc<Snapshot>>) -> Vec<MarkedSide> {
+        let side = |run: &String| MarkedSide { run: run.clone(), is_cell: false };
+        let mut marked: Vec<MarkedSide> = self.marked.as_slice().iter().map(side).collect();
         let run = |row: &u32| Some(stored?.records.get(*row as usize)?.run.as_str());
         for cell in &self.cells {
             let runs: Vec<&str> = cell.rows.iter().filter_map(run).collect();
             if runs.iter().all(|run| self.marked.contains(run)) {
                 let kept = run(&cell.row);
-                marked.retain(|id| !runs.contains(&id.as_str()) || Some(id.as_str()) == kept);
+                marked.retain_mut(|side| {
+                    let is_of_cell = runs.contains(&side.run.as_str());
+                    side.is_cell |= is_of_cell;
+                    !is_of_cell || Some(side.run.as_str()) == kept
+                });
             }
         }
         marked
@@ -240,4 +305,23 @@ pub fn noisy_runs(stored: &Snapshot) -> HashMap<String, f64> {
         }
     }
     noisy
+}
+
+/// Runs (full ids) that a newer repetition of their experiment replaces: pooled numbers leave them out.
+pub fn replaced_runs(stored: &Snapshot) -> HashSet<String> {
+    let mut replaced = HashSet::new();
+    for runs in stored.cells.values().filter(|runs| runs.len() > 1) {
+        let runs = runs.iter().filter_map(|run| stored.records.get(*run));
+        // runs on different machines are different cells
+        for (_, runs) in grouped(runs.map(|run| (host(run), run))) {
+            let counted = CellRuns::new(runs.clone()).runs.into_iter();
+            let counted: HashSet<&str> = counted.map(|run| run.run.as_str()).collect();
+            let is_counted = |run: &Record| counted.contains(run.run.as_str());
+            // runs after the last one that counts belong to a repetition that is not complete yet
+            let last = runs.iter().rposition(|run| is_counted(run)).unwrap_or_default();
+            let older = runs[..last].iter().filter(|run| !is_counted(run));
+            replaced.extend(older.map(|run| run.run.clone()));
+        }
+    }
+    replaced
 }

@@ -21,12 +21,13 @@ impl ColumnChoice {
         let item = |(name, is_on): &(String, bool)| {
             let (mark, role) = match *is_on {
                 _ if PINNED.contains(&name.as_str()) => ("[always]", Role::Dim),
-                // shown once the runs differ in it
-                true if self.same.contains(name) => ("[same]", Role::Text),
                 true => ("[x]", Role::Text),
                 false => ("[ ]", Role::Dim),
             };
-            let about = title_of(name, cx).unwrap_or_default();
+            let mut about = title_of(name, cx).unwrap_or_default();
+            if *is_on && self.same.contains(name) {
+                about += "  (hidden: no run differs)";
+            }
             CheckItem { mark: mark.into(), name: name.clone(), about, role }
         };
         self.columns.iter().map(item).collect()
@@ -86,10 +87,14 @@ impl Runs {
         ];
         cx.lay(Checklist::new("columns", hints, items, move |runs: &mut Self, code, at, cx| {
             let Some(at) = choice.key(code, at) else { return ChecklistUpdate::Nothing };
-            runs.columns = choice.shown();
+            let before = std::mem::replace(&mut runs.columns, choice.shown());
             runs.scroll = 0;
             if let Some(stored) = &cx.stored {
                 runs.note_empty(&stored.table);
+            }
+            let added = runs.columns.iter().find(|name| !before.contains(name)).cloned();
+            if let Some(added) = added.filter(|_| runs.columns.len() == before.len() + 1) {
+                runs.scroll_to(&added, cx);
             }
             ChecklistUpdate::Items(choice.items(cx), at)
         }));

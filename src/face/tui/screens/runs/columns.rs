@@ -182,11 +182,10 @@ pub fn name(column: &RunTableColumn) -> &str {
     }
 }
 
-/// Title of a column: its name; for rounds also that they count from 0, as in filters and files.
+/// Title of a column: its name; for cells, the number of their rounds.
 fn head<'a>(runs: &Runs, column: &'a RunTableColumn) -> &'a str {
     match &*column.field.name {
-        ROUND if shows_cells(runs) => "rounds (from 0)",
-        ROUND => "round from 0",
+        ROUND if shows_cells(runs) => "rounds",
         _ => name(column),
     }
 }

@@ -14,9 +14,11 @@ use crate::face::tui::widgets::table::{self, TableRows};
 use ::table::Record;
 use study::analysis::{RunTable, RunTableColumn};
 
-/// Marks behind the status of a run: its cell's rounds vary widely, or its samples.
+/// Marks behind the status of a run: its cell's rounds vary widely, or its samples do.
 pub const NOISY: &str = "!";
 pub const UNSTEADY: &str = "~";
+/// Mark of a run that a newer repetition replaces.
+pub const REPLACED: &str = "«";
 
 /// Texts of a frame that the help repeats in full if they are cut.
 #[derive(Debug, Default)]
@@ -179,7 +181,9 @@ fn status(runs: &Runs, stored: &Snapshot, line: RunListLine, theme: Theme) -> Ve
     };
     let any = |is: &dyn Fn(&Record) -> bool| rows.iter().any(|row| is(record(*row)));
     let mark = if any(&|run| runs.marked.contains(&run.run)) { "●" } else { " " };
+    let is_replaced = matches!(line, RunListLine::Run(row) if runs.replaced.contains(&record(row).run));
     let unsteady = match any(&|run| runs.noisy.contains_key(&run.run)) {
+        _ if is_replaced => REPLACED,
         true => NOISY,
         false if any(&state::is_unsteady) => UNSTEADY,
         false => " ",
@@ -204,6 +208,7 @@ fn cell(
     let (text, mut spans) = (cut_cell_text(runs, record, spec, line, width), Vec::new());
     // the line of the cell above names the options of its rounds
     let is_round = |row| runs.cells.iter().any(|cell| cell.is_unfolded && cell.rows.contains(&row));
+    let is_replaced = matches!(line, RunListLine::Run(_)) && runs.replaced.contains(&record.run);
     let style = match &*column.name {
         "run" => theme.style(Role::Dim),
         "status" => theme.status(record.status),
@@ -211,6 +216,7 @@ fn cell(
         "architecture" if matches!(line, RunListLine::Run(row) if is_round(row)) => {
             theme.style(Role::Dim)
         }
+        _ if is_replaced => theme.style(Role::Dim),
         "tags" => theme.style(Role::Key),
         _ => theme.style(Role::Text),
     };
@@ -275,7 +281,11 @@ fn hidden_values<'a>(runs: &Runs, stored: &'a Snapshot, layout: &RunsLayout) -> 
             Some(place.column) == at && cut_cell_text(runs, record, spec, line, place.width) == text
         };
         let is_shown = text.is_empty() || text == "-" || layout.shown.places.iter().any(is_whole);
-        (!is_shown).then(|| (columns::name(spec), text))
+        (!is_shown).then(|| match line {
+            // a count, not the number of a round
+            RunListLine::Cell(_) if spec.field.name == state::ROUND => ("rounds", text),
+            _ => (columns::name(spec), text),
+        })
     };
     unseen.chain(chosen).filter_map(hidden).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::Act;
 use super::columns;
-use super::draw::{NOISY, UNSTEADY};
+use super::draw::{NOISY, REPLACED, UNSTEADY};
 use super::layout::RunsLayout;
 use super::state::{RunListLine, Runs};
 use crate::face::tui::keymap::Action;
@@ -166,6 +166,8 @@ fn order_texts(cx: &Context, runs: &Runs, table: &RunTable, layout: &RunsLayout)
     let least = short.split(", ").next().unwrap_or_default().to_owned();
     let hidden = columns::hidden_differences(runs, table, layout);
     let key = cx.key::<Runs>(Act::Columns);
+    // a title marks the rest of the order
+    let bound = runs.bound_words().trim_start_matches(", ");
     let mut texts = match hidden.is_empty() {
         true => vec![order, short],
         false => {
@@ -177,12 +179,18 @@ fn order_texts(cx: &Context, runs: &Runs, table: &RunTable, layout: &RunsLayout)
                 format!("{order}; {count}"),
                 format!("{short}; {count}"),
                 format!("{short}; {options} hidden: {key}"),
-                if is_marked { count } else { short },
+                match (is_marked, bound) {
+                    (true, "") => count,
+                    (true, bound) => format!("{bound}; {options} hidden: {key}"),
+                    (false, _) => short,
+                },
             ]
         }
     };
-    if !is_marked {
-        texts.push(least);
+    match (is_marked, bound) {
+        (true, "") => {}
+        (true, bound) => texts.push(bound.to_owned()),
+        (false, _) => texts.push(least),
     }
     if !runs.shared.is_empty() {
         texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
@@ -199,14 +207,20 @@ fn order_texts(cx: &Context, runs: &Runs, table: &RunTable, layout: &RunsLayout)
 /// Meanings of the marks that the shown runs have; then shorter. Empty without marks.
 fn legends(cx: &Context, runs: &Runs) -> Vec<String> {
     let key = cx.key::<Runs>(Act::Group);
-    let noisy = |ratio: f64| {
+    let noisy = runs.noise.map(|ratio| {
         let short = format!("{NOISY} rounds differ up to {ratio:.1}x");
         [format!("{NOISY} noisy: rounds of one cell differ up to {ratio:.1}x ({key} pools them)"), short]
-    };
+    });
     let unsteady = runs.has_unsteady.then(|| format!("{UNSTEADY} samples vary widely"));
-    match (runs.noise.map(noisy), unsteady) {
-        (Some(noisy), Some(unsteady)) => noisy.map(|noisy| format!("{noisy}; {unsteady}")).into(),
-        (Some(noisy), None) => noisy.into(),
-        (None, unsteady) => unsteady.into_iter().collect(),
-    }
+    let unsteady = unsteady.map(|text| [text.clone(), text]);
+    let replaced = (runs.shown_replaced > 0).then(|| {
+        let short = format!("{REPLACED} {} repeated since", runs.shown_replaced);
+        [format!("{short}, not pooled"), short]
+    });
+    let marks: Vec<[String; 2]> = [noisy, unsteady, replaced].into_iter().flatten().collect();
+    let join = |at: usize| marks.iter().map(|texts| texts[at].as_str()).collect::<Vec<_>>().join("; ");
+    let mut legends = vec![join(0), join(1)];
+    legends.dedup();
+    legends.retain(|legend| !legend.is_empty());
+    legends
 }

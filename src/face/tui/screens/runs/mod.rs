@@ -16,6 +16,7 @@ pub mod state;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use self::cells::MarkedSide;
 use self::layout::RunsLayout;
 pub use self::recorded::TraceLookup;
 pub use self::state::Runs;
@@ -66,6 +67,8 @@ impl Acts for Runs {
             Act::Open => self.row().is_some(),
             Act::Undo | Act::Redo => true,
             Act::Filter if self.filter.narrows() => true,
+            // a filter may leave no cell although it leaves runs
+            Act::Group if self.grouped => true,
             _ => self.count > 0,
         };
         (!is_possible).then(|| cx.why_no_run())
@@ -100,8 +103,8 @@ impl Acts for Runs {
                 });
             }
             Act::OpenBoth => {
-                if let Some([a, b]) = self.two(cx) {
-                    cx.open_runs([a, b]);
+                if let Some(two) = self.two(cx) {
+                    cx.open_runs(two.map(|side| side.run));
                 }
             }
             Act::CopyId => {
@@ -263,7 +266,8 @@ impl Screen for Runs {
             },
             [a, b] => {
                 cx.inform(why);
-                Self::put_side_by_side(&[a.clone(), b.clone()], &stored, cx);
+                let two = [a, b].map(|run| MarkedSide { run: run.clone(), is_cell: false });
+                Self::put_side_by_side(&two, &stored, cx);
             }
             _ => cx.fail(why),
         }
@@ -275,6 +279,7 @@ impl Screen for Runs {
         self.deleting.clear();
         if !runs.has_runs_of(before.as_ref()) {
             self.noisy = cells::noisy_runs(runs);
+            self.replaced = cells::replaced_runs(runs);
         }
         let place = self.list.selected;
         let held = self.selected(before.as_ref()).map(|record| record.run.clone());
@@ -440,6 +445,20 @@ impl Runs {
         }
     }
 
+    /// Scrolls sideways until a column is visible.
+    fn scroll_to(&mut self, name: &str, cx: &Context) {
+        let Some(stored) = &cx.stored else { return };
+        loop {
+            let layout = self.layout(cx.body(), &stored.table);
+            let mut shown = layout.shown.places.iter().map(|place| &layout.columns[place.column].name);
+            if shown.any(|shown| shown == name) || layout.shown.left < self.scroll {
+                self.scroll = layout.shown.left;
+                return;
+            }
+            self.scroll += 1;
+        }
+    }
+
     /// Scrolls sideways, up to the last column.
     fn scroll(&mut self, by: isize, cx: &Context) {
         let Some(stored) = &cx.stored else { return };
@@ -466,22 +485,24 @@ impl Runs {
         self.trace.no_timeline(self.selected(stored)?)
     }
 
-    /// The two marked runs, or the marked and the selected one, the baseline first; shows a message if there are not
+    /// The two marked runs or cells, or the marked and the selected one, the baseline first; shows a message if there are not
     /// two.
-    fn two(&self, cx: &mut Context) -> Option<[String; 2]> {
-        let selected = self.selected(cx.stored.as_ref()).map(|record| record.run.clone());
-        let marked = self.marked_cells(cx.stored.as_ref());
+    fn two(&self, cx: &mut Context) -> Option<[MarkedSide; 2]> {
+        let is_cell = self.selected_cell().is_some();
+        let selected = self.selected(cx.stored.as_ref());
+        let selected = selected.map(|record| MarkedSide { run: record.run.clone(), is_cell });
+        let marked = self.marked_sides(cx.stored.as_ref());
         let two = match (marked.as_slice(), selected) {
             ([a, b], _) => Some([a.clone(), b.clone()]),
-            ([a], Some(b)) if *a != b => Some([a.clone(), b]),
+            ([a], Some(b)) if a.run != b.run => Some([a.clone(), b]),
             _ => None,
         };
         match two {
             Some([a, b]) => {
                 let stored = cx.stored.as_ref();
-                let record = |run: &String| stored.and_then(|stored| stored.find(run));
-                let is_standard = |run: &String| {
-                    record(run).is_some_and(|record| record.spec.architecture == Architecture::Standard)
+                let record = |side: &MarkedSide| stored.and_then(|stored| stored.find(&side.run));
+                let is_standard = |side: &MarkedSide| {
+                    record(side).is_some_and(|run| run.spec.architecture == Architecture::Standard)
                 };
                 Some(if is_standard(&b) && !is_standard(&a) { [b, a] } else { [a, b] })
             }

@@ -59,10 +59,10 @@ impl Runs {
     /// Sort key that precedes the result. In the default order, the newest sweep comes first, unless the scope is one
     /// experiment.
     pub(super) fn place_among_results<'a>(
-        &self,
+        &'a self,
         stored: &'a Snapshot,
     ) -> impl Fn(u32) -> (Reverse<usize>, u8) + use<'a> {
-        let records = &stored.records;
+        let (records, replaced) = (&stored.records, &self.replaced);
         let sweeps = (0..).zip(records.iter()).map(|(at, run)| (run.experiment.as_deref(), at));
         let newest: HashMap<Option<&str>, usize> =
             match self.sort.is_empty() && self.filter.experiment().is_none() {
@@ -72,7 +72,11 @@ impl Runs {
         move |row| {
             let record = records.get(row as usize);
             let sweep = record.and_then(|record| newest.get(&record.experiment.as_deref()));
-            (Reverse(sweep.copied().unwrap_or(0)), record.map_or(2, result_rank))
+            let rank = record.map_or(3, |record| match result_rank(record) {
+                0 | 1 if replaced.contains(&record.run) => 2,
+                rank => rank,
+            });
+            (Reverse(sweep.copied().unwrap_or(0)), rank)
         }
     }
 
@@ -118,7 +122,7 @@ impl Runs {
         }
     }
 
-    fn bound_words(&self) -> &'static str {
+    pub(super) fn bound_words(&self) -> &'static str {
         if self.has_upper_bound && self.is_by_result() { ", upper-bound last" } else { "" }
     }
 
@@ -213,8 +217,8 @@ impl Runs {
         self.grouped = !self.grouped;
         let before = self.ungrouped.take();
         if self.grouped {
-            let rows: Vec<u32> = self.rows().collect();
-            let has_rounds = stored.is_some_and(|stored| cell_numbers(stored, &rows).is_some());
+            let has_rounds = stored
+                .is_some_and(|stored| cell_numbers(stored, &self.rows_by_options(stored).0).is_some());
             if !has_rounds && self.sort.first().is_none_or(|(name, _)| name == "run") {
                 self.ungrouped = Some(self.sort.clone());
                 self.sort_by(BY, Unit::Text);
@@ -254,11 +258,11 @@ impl Runs {
     }
 }
 
-/// Place of a run in an order by results: `upper-bound` cannot be deployed, so it comes after the architectures; runs without
-/// a result come last.
+/// Place of a run in an order by results: `upper-bound` cannot be deployed, so it comes after the architectures; then runs that
+/// were repeated since (2), and runs without a result last.
 fn result_rank(record: &Record) -> u8 {
     match (&record.metrics, &record.spec.architecture) {
-        (None, _) => 2,
+        (None, _) => 3,
         (Some(_), Architecture::UpperBound) => 1,
         (Some(_), _) => 0,
     }

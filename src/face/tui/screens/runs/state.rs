@@ -94,6 +94,10 @@ pub struct Runs {
     pub noisy: HashMap<String, f64>,
     /// Largest such ratio among the shown runs.
     pub noise: Option<f64>,
+    /// Runs (full ids) that a newer repetition replaces.
+    pub replaced: HashSet<String>,
+    /// Number of these among the shown runs.
+    pub shown_replaced: usize,
     /// True if all shown runs are of one experiment.
     pub is_one_experiment: bool,
     /// True if the shown runs are of several experiments, or of one and of none.
@@ -280,6 +284,9 @@ impl Runs {
         let (records, table) = (&snapshot.records, &snapshot.table);
         let (bound, mut rows) = self.filter.rows(snapshot);
         self.bound = bound;
+        if self.grouped && self.can_pool() {
+            rows = self.rows_of_passing_cells(snapshot, rows);
+        }
         let run = |row: &u32| records.get(*row as usize).map_or("", |record| record.run.as_str());
         if !self.deleting.is_empty() {
             rows.retain(|row| !self.deleting.contains(run(row)));
@@ -329,11 +336,17 @@ impl Runs {
         // a noisy cell has another mark
         let is_marked = |record: &Record| is_unsteady(record) && !self.noisy.contains_key(&record.run);
         let has_unsteady = shown().any(is_marked);
+        let is_replaced = |record: &&Record| self.replaced.contains(&record.run);
+        let shown_replaced = match self.replaced.is_empty() {
+            true => 0,
+            false => shown().filter(is_replaced).count(),
+        };
         self.is_one_experiment = experiment.is_some_and(|name| name.is_some());
         (self.has_sweeps, self.has_upper_bound) = (experiment.is_none(), has_upper_bound);
         self.has_unsteady = has_unsteady;
         let ratio = |row: u32| self.noisy.get(&records.get(row as usize)?.run).copied();
         let is_noisy = !self.noisy.is_empty();
+        self.shown_replaced = shown_replaced;
         self.noise = self.rows().filter(|_| is_noisy).filter_map(ratio).max_by(f64::total_cmp);
         (self.provenance, self.model) = (provenance, model);
         self.note_empty(table);

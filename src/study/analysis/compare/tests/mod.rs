@@ -320,7 +320,7 @@ fn simulations_have_no_p_value() {
 /// Runs whose ranks shared a GPU are as if they were not there, also beside measured runs of the same cells.
 #[test]
 fn nothing_is_computed_from_runs_that_shared_a_gpu() {
-    use crate::analysis::{comparable, judge, pareto, side_by_side};
+    use crate::analysis::{ComparedSide, comparable, judge, pareto, side_by_side};
     let measured = [
         rounds("s", architecture(&Architecture::Standard), 2.0),
         rounds("l", architecture(&LADDER), 1.2),
@@ -345,7 +345,8 @@ fn nothing_is_computed_from_runs_that_shared_a_gpu() {
     assert!(pareto(&both).iter().all(|point| point.provenance == Provenance::Measured));
     let gates = ["tok/s>-50%".parse().unwrap()];
     assert!(judge(("base", ""), &measured, &checks, &gates).rows.is_empty());
-    let beside = side_by_side(&both, 0, measured.len()).unwrap();
+    let [a, b] = [0, measured.len()].map(ComparedSide::Run);
+    let beside = side_by_side(&both, a, b).unwrap();
     assert!(beside.measures.is_empty() && beside.speedup.is_none());
     assert!(
         beside.warnings.iter().any(|said| said.contains("it ran with LADDERSCOPE_SHARED_GPU=1")),
