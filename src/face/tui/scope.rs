@@ -282,7 +282,7 @@ pub fn settle(state: &mut State) {
     });
     if cx.scope.suggested != wanted {
         if wanted.is_some() {
-            filter.suggest(&stored.table);
+            filter.suggest(&stored);
         }
         cx.scope.suggested = wanted;
     }

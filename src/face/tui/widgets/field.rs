@@ -13,8 +13,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::scope::{RunScope, ScopedRuns};
 use base::error::Error;
 use base::offer::{Completion, Offer};
-use study::analysis::RunTable;
-use study::analysis::filter::{BoundFilter, Filter, complete};
+use study::analysis::filter::{BoundFilter, Filter, complete_among};
 
 const PAST: usize = 50;
 
@@ -268,8 +267,12 @@ impl FilterBox {
         });
     }
 
-    pub fn suggest(&mut self, table: &RunTable) {
-        self.field.suggest(complete(self.value(), self.field.cursor(), table, MOST));
+    /// Offers completions, with the values of the runs in the scope.
+    pub fn suggest(&mut self, stored: &Snapshot) {
+        let is_row = |row: usize| stored.records.get(row).is_some_and(|run| self.holds(&run.run));
+        let rows = (&stored.table, &is_row as &dyn Fn(usize) -> bool);
+        let completion = complete_among(self.value(), self.field.cursor(), rows, MOST);
+        self.field.suggest(completion);
     }
 
     /// Draws the completions below the box, over the screen, or an error that is too long for its row.

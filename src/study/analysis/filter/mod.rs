@@ -17,7 +17,7 @@
 
 mod syntax;
 
-pub use syntax::{Filter, Operator, Term, Test, complete};
+pub use syntax::{Filter, Operator, Term, Test, complete, complete_among};
 
 use std::ops::Range;
 

@@ -207,6 +207,16 @@ const MOST: usize = 200;
 
 /// Completions at byte `cursor` of a filter, at most `most`. Counts of values cover all rows of the table.
 pub fn complete(text: &str, cursor: usize, table: &RunTable, most: usize) -> Completion {
+    complete_among(text, cursor, (table, &|_| true), most)
+}
+
+/// Like [`complete`]; offers and counts only values of rows for which `is_row` is true.
+pub fn complete_among(
+    text: &str,
+    cursor: usize,
+    (table, is_row): (&RunTable, &dyn Fn(usize) -> bool),
+    most: usize,
+) -> Completion {
     let cursor = (0..=cursor.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let before = &text[..cursor];
     let start = before
@@ -228,7 +238,7 @@ pub fn complete(text: &str, cursor: usize, table: &RunTable, most: usize) -> Com
     });
     let offers = match value {
         Some((column, operator, begin)) => {
-            let offers = values(table, column, operator, &before[begin..], most);
+            let offers = values((table, is_row), column, operator, &before[begin..], most);
             return Completion { replaces: begin..cursor, offers };
         }
         None if word.is_empty() || Operator::first_in(word).is_some() => Vec::new(),
@@ -268,13 +278,20 @@ fn meaning(field: &Field, short: &str) -> String {
     names.into_iter().find(|name| !name.eq_ignore_ascii_case(short)).unwrap_or_default().to_owned()
 }
 
-fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most: usize) -> Vec<Offer> {
+fn values(
+    (table, is_row): (&RunTable, &dyn Fn(usize) -> bool),
+    column: usize,
+    operator: Operator,
+    typed: &str,
+    most: usize,
+) -> Vec<Offer> {
     let Some(column) = table.columns().get(column) else { return Vec::new() };
     if column.field.unit.is_number() && !(operator.takes_several() && column.field.unit == Unit::Count) {
         return Vec::new();
     }
     let typed = folded(typed);
-    let distinct = column.distinct(0..table.len(), MOST).unwrap_or_default();
+    let distinct =
+        column.distinct((0..table.len()).filter(|row| is_row(*row)), MOST).unwrap_or_default();
     let mut values: Vec<(String, usize)> = Vec::new();
     for (value, count) in distinct {
         // each entry of a list is a value
