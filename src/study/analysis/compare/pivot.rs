@@ -141,12 +141,16 @@ impl PivotRow {
         pair.map_or("-".into(), |pair| format!("{}{:.2}x", self.marks(report, column), pair.speedup))
     }
 
-    /// Marks of a cell: `★` the fastest, alone or tied, `≈` no clear difference from the baseline, `?` too few samples, `!` an upper bound
+    /// Marks of a cell: `★` the fastest, `★≈` tied for the fastest, `≈` no clear difference from the baseline, `?` too few samples, `!` an upper bound
     /// below another column, `†` a published speedup that differs by more than the tie band.
     pub fn marks(&self, report: &ComparisonReport, column: usize) -> String {
         let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return String::new() };
         let wins = self.fastest.contains(&column) || self.ties_as_fastest(report, pair);
-        let tie = if self.is_beaten(report, column) { "!" } else { pair.verdict.mark() };
+        let tie = match pair.verdict.mark() {
+            _ if self.is_beaten(report, column) => "!",
+            "" if wins && self.fastest.len() > 1 => "≈",
+            mark => mark,
+        };
         let misses = pair.published_speedup.is_some_and(|of| !pair.is_tie(1.0 + of.error_pct / 100.0));
         let published = if misses { "†" } else { "" };
         format!("{}{tie}{published}", if wins { "★" } else { "" })
@@ -188,7 +192,10 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
         _ => "baseline_ttft_ms|baseline TTFT ms",
     };
     let fixed = ["matched|", "~|cell", "by|", "baseline", latency].map(str::to_owned);
+    // files name the measure, titles only the value
+    let measure = if report.latency() == "TPOT" { "tokens_per_s" } else { "ttft" };
     let values = pivot.values.iter().map(|value| value.replace('|', "/"));
+    let values = values.map(|value| format!("{value}_{measure}_ratio|{value}"));
     let last = ["fastest", "!provenance", "baseline_run|"].map(str::to_owned);
     let settings = RowSettings::from_report(report);
     let mut table = Table::new(fixed.into_iter().chain(values).chain(last));

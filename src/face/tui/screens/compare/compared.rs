@@ -96,7 +96,8 @@ impl AxisComparison {
             of_runs.map(|record| record.experiment.as_ref()).collect();
         if experiments.len() > 1 && !is_of_one {
             let headline = format!("Pairs of {} experiments: no common headline", experiments.len());
-            return ComparisonFindings { headline, winners: None, noise: None, trust, caveat };
+            let is_mixed = true;
+            return ComparisonFindings { headline, winners: None, noise: None, trust, caveat, is_mixed };
         }
         let noise = self.noise(&kept);
         let settings = self.pair_settings.narrowed(&kept, &self.axis);
@@ -109,7 +110,8 @@ impl AxisComparison {
         let winners = settings
             .provenance
             .and_then(|_| winners_by_setting(&self.axis, &self.report, &pivot, &settings.settings));
-        ComparisonFindings { headline: capitalized(&headline), winners, noise, trust, caveat }
+        let (headline, is_mixed) = (capitalized(&headline), false);
+        ComparisonFindings { headline, winners, noise, trust, caveat, is_mixed }
     }
 
     /// Signs of noise in all rounds of the cells of measured pairs.

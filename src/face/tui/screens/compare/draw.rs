@@ -13,13 +13,13 @@ use ::table::{Provenance, Spec};
 use base::text::{decimals, whole_percent};
 use study::analysis::{Axis, Comparison, PairVerdict, Side, Varied};
 
-/// Columns of the pair table. The mark, the compared value and the cell come first and are never
+/// Columns of the pair table. The mark, the compared value, the ratio and the cell come first and are never
 /// dropped. Sortable columns leave room for the sort mark.
 const COLUMNS: [TableColumn; 12] = [
     TableColumn::text("", 2, 0),
     TableColumn::text("", 12, 0),
     TableColumn::text("cell", 12, 0),
-    TableColumn::number("tok/s x", 8, 1),
+    TableColumn::number("tok/s x", 8, 0),
     TableColumn::text("95 % CI", 14, 1),
     TableColumn::text("verdict", 8, 1),
     TableColumn::number("p (BH)", 7, 1),
@@ -33,6 +33,8 @@ const COLUMNS: [TableColumn; 12] = [
 const VALUE: usize = 1;
 
 const CELL: usize = 2;
+
+const RATIO: usize = 3;
 
 const LATENCY: usize = 7;
 const INTERVAL: usize = 4;
@@ -60,9 +62,14 @@ fn columns(
     };
     let is_chance = |at: &usize| compared.report.pairs[*at].verdict == PairVerdict::Chance;
     let widest = |content: usize, share: u16| (content.max(6) as u16).min(share);
+    // the ratio fits beside both, and beside the provenance
+    let [value_share, cell_share] = match pair_settings.provenance {
+        None if width < 100 => [width / 4, width / 4],
+        _ => [width / 3, width * 2 / 5],
+    };
     let fixed = |column: usize| match column {
-        VALUE => widest(pair_settings.widths.0.max(compared.report.by.len()), width / 3),
-        CELL => widest(pair_settings.widths.1, width * 2 / 5),
+        VALUE => widest(pair_settings.widths.0.max(compared.report.by.len()), value_share),
+        CELL => widest(pair_settings.widths.1, cell_share),
         // a share without an interval is short
         GAP if simulated => 13,
         VERDICT if kept.iter().any(is_chance) => 17,
@@ -70,12 +77,14 @@ fn columns(
     };
     let title = |at: usize| match (at, compared.report.latency()) {
         (LATENCY, "TTFT") => "TTFT ms".into(),
-        (3, "TTFT") => "TTFT x".into(),
+        (RATIO, "TTFT") => "TTFT x".into(),
         _ => COLUMNS[at].title.clone(),
     };
     let column =
         |at: usize| (at, TableColumn { width: fixed(at), title: title(at), ..COLUMNS[at].clone() });
-    (0..COLUMNS.len()).filter(says).map(column).collect()
+    // the ratio first, then the cell
+    let order = [0, VALUE, RATIO, CELL].into_iter().chain(INTERVAL..COLUMNS.len());
+    order.filter(says).map(column).collect()
 }
 
 /// Layout of the list of pairs, scrolled sideways.
@@ -359,7 +368,7 @@ fn content(
         }
         VALUE => (compared.values(pair), text),
         CELL => (compare.pair_settings(compared).cell(compared, row), text),
-        3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
+        RATIO => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
         VERDICT => match pair.verdict {
             PairVerdict::Faster if pair.is_limit_ahead() => ("▲ limit".into(), text),
             PairVerdict::Faster => ("▲ faster".into(), theme.style(Role::Good)),

@@ -21,6 +21,7 @@ pub use self::state::Compare;
 use self::state::{Order, TableView};
 use crate::desk::figure::FigureKind;
 use crate::face::tui::figures;
+use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use study::analysis::{Axis, AxisCount, Comparison, HeatValue, Pivot, pivot_table};
 use table::render::Sourced;
@@ -284,6 +285,12 @@ impl Screen for Compare {
             };
             cx.want("headline", &asked, work, |screen: &mut Self, answer, cx| {
                 screen.answer = cx.ok_or_fail(answer);
+                if let Some((_, findings)) = screen.answer.as_mut().filter(|(_, of)| of.is_mixed)
+                    && let Some(own) = cx.scope.own()
+                {
+                    let key = cx.keys.label(Action::Scope);
+                    findings.headline += &format!("; {key} compares {} alone", own.experiment);
+                }
             });
         }
         let Some(of) = self.map_of() else { return };

@@ -10,6 +10,8 @@ use study::analysis::PairVerdict;
 /// Columns before the compared values: mark, setting, baseline.
 const FIXED: usize = 3;
 
+const SETTING: usize = 1;
+
 /// Width of the mark, one compared value and the gaps between the columns.
 const VALUE_AND_GAPS: u16 = 15;
 
@@ -187,8 +189,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, compare: &Compare, compared: &AxisComp
     let scrolled = Some(scrolled(compare, &columns, area.width));
     let pivot = &compare.pivot;
     let rows = TableRows { scrolled, ..TableRows::new(&compare.list, pivot.rows.len()) };
-    table::draw(buf, area, theme, &columns, rows, |row, column, _| {
-        table::cell(content(compare, compared, row, column, theme))
+    table::draw(buf, area, theme, &columns, rows, |row, column, width| {
+        let (text, style) = content(compare, compared, row, column, theme);
+        // settings differ in their first words
+        let text = if column == SETTING { cut(&text, width) } else { text };
+        table::cell((text, style))
     });
 }
 
@@ -209,7 +214,7 @@ fn content(
             let marked = compare.is_marked(first) || pairs.any(|pair| compare.is_marked(pair));
             (if marked { "●" } else { "" }.into(), theme.style(Role::Active))
         }
-        1 => (compare.pair_settings(compared).settings.words(&first.side.spec), text),
+        SETTING => (compare.pair_settings(compared).settings.words(&first.side.spec), text),
         2 => {
             let name = match &compared.baseline {
                 Some(_) => String::new(),

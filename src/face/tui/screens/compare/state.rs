@@ -141,6 +141,8 @@ pub struct ComparisonFindings {
     pub trust: Option<String>,
     /// Short form of `trust`, if published pairs contradict the simulated order of two architectures.
     pub caveat: Option<String>,
+    /// True if the pairs are of several experiments.
+    pub is_mixed: bool,
 }
 
 #[derive(Debug, Default)]

@@ -26,9 +26,12 @@ fn rows_of_mixed_provenance_are_labelled_at_80_columns() {
         (measured.provenance, measured.spec.backend) = (Provenance::Measured, Backend::Cuda);
         records.push(measured);
     }
-    let driver = pairs_on(records, (80, 24));
+    let driver = pairs_on(records.clone(), (80, 24));
     let shown = driver.screen();
     assert!(shown.contains("simulated") && shown.contains("provenance"), "{shown}");
+    let narrow = pairs_on(records, (60, 16)).screen();
+    let titles = narrow.lines().find(|line| line.contains("provenance")).unwrap_or_default();
+    assert!(titles.contains("tok/s x cell"), "the ratio follows the value: {narrow}");
 }
 
 #[test]
