@@ -37,8 +37,8 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         info::draw_headline(buf, headline, pareto, cx);
     }
     draw_group(buf, group, pareto, cx);
-    draw_legend(buf, legend, pareto, cx);
     let plot = plot(pareto, body);
+    draw_legend(buf, legend, pareto, cx, &plot);
     if pareto.visible().next().is_none() && pareto.others().next().is_none() {
         // axes without points would show a made-up range
         empty(buf, plot.area, &nothing(pareto, cx), theme);
@@ -122,7 +122,8 @@ fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
         };
         return line(buf, cut_left(header, x - header.x).1, 0, &[(&place, dim), (group, title)]);
     }
-    let all = pareto.counts.get(pareto.group).copied().unwrap_or(0);
+    // the legend names the P2P setting
+    let all = pareto.plottable();
     // matching points of other groups are on other plots
     let others =
         || pareto.left.iter().enumerate().filter(|(at, left)| *at != pareto.group && **left > 0);
@@ -154,12 +155,11 @@ fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     put(buf, header, x + 1, header.y, group, dim);
 }
 
-fn draw_legend(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
+fn draw_legend(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
-    let mut y = area.y;
+    let (mut x, mut y) = (area.x, area.y);
     for (row, pieces) in legend(pareto, area.width).iter().enumerate() {
-        let mut x = area.x;
-        y = area.y + row as u16;
+        (x, y) = (area.x, area.y + row as u16);
         for piece in pieces {
             let style = match piece.look {
                 Some(look) if !piece.hidden => theme.style(Role::Architecture(look)),
@@ -168,8 +168,13 @@ fn draw_legend(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
             x = put(buf, area, x, y, &piece.text, style);
         }
     }
-    if let Some((x, text)) = meaning(pareto, theme, area.width) {
-        put(buf, area, area.x + x, y, &text, theme.style(Role::Dim));
+    let meaning = meaning(pareto, theme, area.width).map(|(_, text)| text);
+    let line = is_crowded(pareto, plot).then_some("line: selected series");
+    let both = meaning.as_ref().zip(line).map(|(meaning, line)| format!("{meaning}; {line}"));
+    let texts = [both.as_deref(), meaning.as_deref(), line].into_iter().flatten();
+    let room = usize::from(area.right().saturating_sub(x));
+    if let Some(text) = texts.into_iter().find(|text| text.width() <= room) {
+        put(buf, area, x, y, text, theme.style(Role::Dim));
     }
 }
 
@@ -278,7 +283,8 @@ fn draw_corners(buf: &mut Buffer, pareto: &Pareto, plot: &Plot, style: Style) {
     let named = format!("{better}; on the frontier: {names}");
     let corner = [Some(named).filter(|_| !names.is_empty()), Some(better)];
     put_in_corner(buf, plot, (right, up), corner.iter().flatten().map(String::as_str), style);
-    put_in_corner(buf, plot, (!right, !up), limit::tie_meaning(pareto), style);
+    let meanings = limit::tie_meanings(pareto);
+    put_in_corner(buf, plot, (!right, !up), meanings.iter().map(String::as_str), style);
 }
 
 /// Writes the first text that covers nothing in a corner of the plot.

@@ -5,7 +5,8 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::texts::TextView;
 use base::statistics::mean;
 use study::analysis::{self, OverlayPoint, ParetoPoint, PublishedValue};
-use study::validate::badge;
+use study::validate::short_badge;
+use table::Spec;
 
 /// Error of a value against the published one: `+8.0 %`.
 pub fn percent(value: f64, published: f64) -> String {
@@ -37,7 +38,9 @@ impl Pareto {
             );
         };
         let provenance = point.provenance;
-        let trust = badge(both.iter().map(|(_, point)| &point.spec));
+        // cells of the table were fitted: the error of others is larger
+        let specs: Vec<&Spec> = both.iter().map(|(_, point)| &point.spec).collect();
+        let trust = short_badge(&specs, &[]);
         let trust = trust.map_or_else(String::new, |badge| format!(": {badge}"));
         let head = format!("{} against {provenance}{trust}", first.source);
         let mut rows = Vec::new();

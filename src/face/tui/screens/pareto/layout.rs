@@ -1,7 +1,7 @@
 //! Layout of the Pareto screen.
 //!
 //! ```text
-//! | best: ladder 8x64 p2p-on, 278 tok/s/GPU ...         |   best point, or within a typed limit
+//! | most tok/s/GPU: ladder 8x64 p2p-on, 278 ...         |   best point, or within a typed limit
 //! | [simulated] Ladder is up to 1.4x faster than ...    |   who wins at the same TP and batch
 //! | group 1 of 2: llama-3-70b f16, prompt 1024, ...     |   group, filter
 //! | P2P on, off: ●○ standard  ◆◇ ladder  ...            |   legend, as many rows as needed

@@ -127,9 +127,12 @@ const NARROW: u16 = 79;
 /// batch are named with it, because their ratio is no speedup. Without a typed limit: the best point of all, those that tie
 /// with it, and `standard` in the same cell.
 fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
+    let title = pareto.axes.y.title();
+    let unit = if width < 100 { title.replace("tokens/s", "tok/s") } else { title };
+    let most = if pareto.axes.y.is_more_better() { "most" } else { "least" };
     let bound = match pareto.limit {
         Some(limit) => format!("{}: ", limit_words(pareto.axes.x, limit, pareto.unit())),
-        None => "best: ".to_owned(),
+        None => format!("{most} {unit}: "),
     };
     let measure = match pareto.axes.x {
         XAxis::Tpot if pareto.limit.is_some() => "TPOT ",
@@ -142,8 +145,11 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     };
     let point = pareto.point(&winner.run)?;
     let name = format!("{}, {}", named(point), digits(winner.y));
-    let title = pareto.axes.y.title();
-    let unit = if width < 100 { title.replace("tokens/s", "tok/s") } else { title };
+    // without a limit, the beginning has the unit
+    let with_unit = match pareto.limit {
+        Some(_) => format!("{name} {unit}"),
+        None => name.clone(),
+    };
     let is_named = |rival: &&BestWithin| pareto.limit.is_some() || rival.is_tied;
     let words = rivals.iter().filter(is_named);
     let words = words.map(|rival| (rival.is_tied, rival_words(pareto, rival, point)));
@@ -158,9 +164,9 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
             (close, others) if others.is_empty() => format!("({CLOSE}{close})"),
             (close, others) => format!("({CLOSE}{close}), {others}"),
         };
-        format!("{name} {unit} {rivals}")
+        format!("{with_unit} {rivals}")
     };
-    let whole = if words.is_empty() { format!("{name} {unit}") } else { beside(words.len(), 0) };
+    let whole = if words.is_empty() { with_unit.clone() } else { beside(words.len(), 0) };
     let off = pareto.limit.and_then(|_| without_p2p(pareto, point)).into_iter().flatten();
     let mut texts: Vec<String> = off.map(|off| format!("{whole}; {off}")).collect();
     let counts = (1..=words.len()).rev();
@@ -169,10 +175,8 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     let tied = rivals.first().filter(|rival| rival.is_tied);
     let tied = tied.map(|rival| format!("({CLOSE}{})", rival.architecture));
     // the axis has the unit
-    texts.extend(
-        tied.iter().flat_map(|tied| [format!("{name} {unit} {tied}"), format!("{name} {tied}")]),
-    );
-    texts.extend([format!("{name} {unit}"), name]);
+    texts.extend(tied.iter().flat_map(|tied| [format!("{with_unit} {tied}"), format!("{name} {tied}")]));
+    texts.extend([with_unit, name]);
     let mut bounds = vec![named_bound];
     if width < 100 {
         let short = bound.replacen("within", "≤", 1).replacen("at least", "≥", 1);
@@ -189,13 +193,21 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
 /// by round, shows a lead.
 const CLOSE: &str = "close: ";
 
-/// Meaning of [`CLOSE`]; `None` if no rival ties with the best point.
-pub fn tie_meaning(pareto: &Pareto) -> Option<&'static str> {
-    let is_simulated = pareto.current()?.provenance == Provenance::Simulated;
-    let is_tied = pareto.best_within.iter().any(|rival| rival.is_tied);
-    let meaning =
-        if is_simulated { "close: within the simulator's error" } else { "close: intervals overlap" };
-    is_tied.then_some(meaning)
+/// Meaning of [`CLOSE`], for simulations with their errors against measurements; then shorter. Empty if no rival ties with
+/// the best point.
+pub fn tie_meanings(pareto: &Pareto) -> Vec<String> {
+    let Some(point) = pareto.current() else { return Vec::new() };
+    if !pareto.best_within.iter().any(|rival| rival.is_tied) {
+        return Vec::new();
+    }
+    if point.provenance != Provenance::Simulated {
+        return vec!["close: intervals overlap".to_owned()];
+    }
+    let meaning = "close: within the simulator's error".to_owned();
+    let errors = pareto.errors.get(&point.group).map(String::as_str);
+    let first = errors.and_then(|errors| errors.split("; ").next());
+    let with = |errors: &str| format!("{meaning} ({errors})");
+    errors.map(with).into_iter().chain(first.map(with)).chain([meaning.clone()]).collect()
 }
 
 /// `standard` in the cell of the best point, unless it is that point or ties with it: `standard there 245`.

@@ -204,11 +204,11 @@ impl Screen for Pareto {
             &(axes, self.reading),
             move |_| {
                 let points = analysis::pareto_on(&of.records, axes);
-                Ok((state::trust(&points), points))
+                Ok((state::trust(&points), state::simulator_errors(&points), points))
             },
             move |pareto: &mut Self, found, cx| {
-                if let Some((trust, points)) = cx.ok_or_fail(found) {
-                    pareto.trust = trust;
+                if let Some((trust, errors, points)) = cx.ok_or_fail(found) {
+                    (pareto.trust, pareto.errors) = (trust, errors);
                     pareto.set(axes, points, told);
                 }
             },
@@ -350,7 +350,12 @@ impl Pareto {
         let line = |(i, name): (usize, &String)| {
             let of = |counts: &[usize]| counts.get(i).copied().unwrap_or(0);
             let (left, all) = (of(&self.left), counted(of(&self.counts), "point"));
-            let points = if filtered { format!("{left} of {all}") } else { all };
+            let points = match filtered {
+                // choosing it shows all runs
+                true if self.is_out_of_scope(i) => format!("{all} of other experiments"),
+                true => format!("{left} of {all}"),
+                false => all,
+            };
             let shown = if i == self.group { "shown now, " } else { "" };
             (name.clone(), format!("{shown}{points}"))
         };
@@ -374,7 +379,7 @@ impl Pareto {
 
     fn show_legend(&self, cx: &mut Context) {
         let hints = &[("Space", "show or hide"), ("a", "show all"), ("/", "search"), ("Esc", "close")];
-        let title = match limit::tie_meaning(self) {
+        let title = match limit::tie_meanings(self).pop() {
             None => "legend".to_owned(),
             Some(meaning) => format!("legend; {meaning}"),
         };

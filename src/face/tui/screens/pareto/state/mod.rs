@@ -26,7 +26,7 @@ use study::analysis::{
     RunTable, Series, XAxis, YAxis, out_of_memory, split_group_names,
 };
 use study::plot::ValueAxis;
-use study::validate::badge;
+use study::validate::{badge, short_badge};
 use table::{MEASURES, MeasureScope, P2p, Provenance, Record, Spec};
 use window::Zoom;
 
@@ -130,6 +130,8 @@ pub struct Pareto {
     pub newest: Option<String>,
     /// Validation of each simulated group's cells, in words.
     pub trust: HashMap<String, String>,
+    /// Largest and smallest error of each simulated group's cells against measurements, in words.
+    pub errors: HashMap<String, String>,
     /// Group from the previous session, until found.
     pub wanted_group: Option<String>,
     /// Series hidden in the previous session, by label, until found.
@@ -202,11 +204,24 @@ fn default_p2p(entries: &[SeriesEntry]) -> Option<P2p> {
 
 /// Validation of each group's simulated cells, in words; asks for the error of every cell, so it is computed with the points.
 pub fn trust(points: &[ParetoPoint]) -> HashMap<String, String> {
+    by_group(points, |specs| badge(specs.iter().copied()))
+}
+
+/// Errors of each group's simulated cells against measurements, fitted and left out of the fit, in words.
+pub fn simulator_errors(points: &[ParetoPoint]) -> HashMap<String, String> {
+    by_group(points, |specs| short_badge(&specs, &[]))
+}
+
+/// Words on the simulated cells of each group, for the groups that have any.
+fn by_group(
+    points: &[ParetoPoint],
+    words: impl Fn(Vec<&Spec>) -> Option<String>,
+) -> HashMap<String, String> {
     let mut groups: HashMap<&str, Vec<&Spec>> = HashMap::new();
-    for point in points {
+    for point in points.iter().filter(|point| point.spec.backend.is_simulated()) {
         groups.entry(&point.group).or_default().push(&point.spec);
     }
-    groups.into_iter().filter_map(|(group, specs)| Some((group.to_owned(), badge(specs)?))).collect()
+    groups.into_iter().filter_map(|(group, specs)| Some((group.to_owned(), words(specs)?))).collect()
 }
 
 impl Pareto {
@@ -621,6 +636,16 @@ impl Pareto {
             self.arrange();
         }
         self.chosen = true;
+    }
+
+    /// Number of points of the group with the P2P setting shown.
+    pub fn plottable(&self) -> usize {
+        let (group, p2p) = (self.groups.get(self.group), self.p2p());
+        let points = self.points.iter().flatten();
+        points
+            .filter(|point| Some(&point.group) == group)
+            .filter(|point| p2p.is_none_or(|p2p| p2p == point.spec.p2p))
+            .count()
     }
 
     /// True if the scope hides all points of a group.

@@ -77,6 +77,8 @@ fn the_plot_says_which_corner_is_better_and_what_close_means() {
     driver.tap(KeyCode::Esc);
     next_group(&mut driver);
     driver.shows("close: within the simulator's error");
+    let errors = driver.state.pareto.errors.values().next().cloned();
+    assert!(errors.is_some(), "simulated cells have an error, or say that it is not known");
 }
 
 #[test]
