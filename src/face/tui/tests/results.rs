@@ -208,6 +208,8 @@ fn stored_runs_are_done_from_the_start_and_nothing_is_followed_after_the_end() {
 #[test]
 fn a_warning_hides_no_cell_of_the_smallest_window() {
     let mut driver = started_sweep((60, 16));
+    driver.hides("upper-bound p2p-off");
+    driver.shows("↓1");
     driver.state.live.noise = Some("Noisy so far".into());
     driver.shows("! Noisy so far");
     driver.shows("upper-bound p2p-off");

@@ -613,16 +613,35 @@ fn a_ratio_to_standard_is_of_the_rounds_that_both_have() {
     end_round(&mut driver, 1, 0, 896.0);
     driver.shows("1.12x standard in 1 round (");
     driver.shows("1.12x in 1 round");
-    driver.shows("best so far: ladder tp2 1.12x standard's tok/s in 1 round");
+    driver.shows("best so far: ladder tp2 1.12x standard's tok/s (1 round, noise unknown yet)");
     // standard is at half the speed in its second round, which ladder has not run yet
     end_round(&mut driver, 0, 1, 400.0);
     driver.shows("1.12x standard in 1 round");
     driver.hides("1.12x standard in 1 round (");
     driver.shows("1.12x in 1 round");
-    driver.shows("best so far: ladder tp2 1.12x standard's tok/s in 1 round");
+    driver.shows("best so far: ladder tp2 1.12x standard's tok/s (1 round, noise unknown yet)");
     end_round(&mut driver, 1, 1, 448.0);
     driver.shows("1.12x standard (");
-    driver.hides("in 1 round");
+    driver.hides("1 round");
+}
+
+#[test]
+fn a_lead_of_one_round_within_the_spread_of_the_steps_is_none() {
+    let mut driver = Driver::full(120, 40).with_sweep();
+    let wide = |driver: &Driver, run: &str, tokens_per_s| {
+        let mut wide = record(run, driver.state.live.cells[1].spec.clone(), tokens_per_s);
+        let tpot = &mut wide.metrics.as_mut().expect("numbers").tpot_ms;
+        tpot.p90 = 1.7 * tpot.p50;
+        wide
+    };
+    let run = wide(&driver, "x", 1288.0).into();
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record: run }));
+    driver.shows("no lead yet: ladder tp2 1.61x standard in 1 round, but its steps vary by 70 %");
+    driver.hides("best so far");
+    // a lead above that is one, and noisy
+    let run = wide(&driver, "y", 1600.0).into();
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record: run }));
+    driver.shows("best so far: ladder tp2 2.00x standard's tok/s (1 round, noisy)");
 }
 
 #[test]
@@ -737,9 +756,9 @@ fn the_smallest_window_has_the_progress_the_current_cell_and_the_best_so_far() {
     let cell = driver.state.live.cells[1].spec.clone();
     let record = record("20260102-0304-10", cell, 1000.0).into();
     send(&mut driver, news(SweepEvent::RunEnded { cell: 1, round: 0, record }));
-    driver.shows("best so far: ladder tp2 1.25x standard in 1 round");
+    driver.shows("best so far: ladder tp2 1.25x standard (1 round)");
     driver.state.live.noise = Some("rounds of ladder vary by 40 %".into());
-    driver.shows("best: ladder tp2 1.25x standard in 1 round (noisy)");
+    driver.shows("best: ladder tp2 1.25x standard (1 round, noisy)");
 }
 
 #[test]

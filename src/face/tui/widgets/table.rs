@@ -103,13 +103,19 @@ pub fn draw(
     let selected = list.selected.checked_sub(list.offset).filter(|_| list.selected < len);
     table.render(area, buf, &mut TableState::new().with_selected(selected));
     let Some(place) = rows_out_of_view(list, len, area) else { return };
-    // at the right end of the header, or of the line above it (below the tabs) where the titles leave no room
+    // at the right end of the header, or where the titles leave no room, of the line above it (below the tabs), else after
+    // the first title
     let (_, end) = cut_left(cut_top(area, 1).0, area.width.saturating_sub(place.width() as u16));
     let above = Rect { y: end.y.saturating_sub(1).max(1).min(end.y), ..end };
     let is_free = |row: &Rect| {
         row.intersection(buf.area).positions().all(|at| matches!(buf[at].symbol(), " " | "─"))
     };
-    if let Some(row) = [end, above].into_iter().find(is_free) {
+    let first = places.first().map_or(0, |first| {
+        let title = &columns[first.column].title;
+        cut(title, first.width).width() as u16
+    });
+    let after_title = Rect { x: (area.x + first).min(end.x), ..end };
+    if let Some(row) = [end, above, after_title].into_iter().find(is_free) {
         put(buf, row, row.x, row.y, &place, theme.style(Role::Dim));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::state::{Live, LiveCell};
 use crate::face::tui::prelude::*;
+use base::text::whole_percent;
 use study::analysis::{RatioSoFar, ratio_so_far};
 
 impl Live {
@@ -30,25 +31,54 @@ impl Live {
         if ratio.rounds == 1 && self.rounds > 1 { " in 1 round" } else { "" }
     }
 
-    /// Best finished cell, in full and then in shorter forms: `best so far: ladder tp2 1.25x standard's tok/s in 1 round`. If
-    /// none is faster than its `standard`, the fastest `standard`; before any has its `standard`, the cell with the most
-    /// tokens/s. Noise is named: `standard tp2 800 tok/s (noisy)`.
+    /// Caveats of a number of this many rounds, in full and in short: ` (1 round, noise unknown yet)`.
+    fn caveats(&self, rounds: usize, is_noisy: bool) -> [&'static str; 2] {
+        match (rounds == 1 && self.rounds > 1, is_noisy) {
+            (true, true) => [" (1 round, noisy)"; 2],
+            (true, false) => [" (1 round, noise unknown yet)", " (1 round)"],
+            (false, true) => [" (noisy)"; 2],
+            (false, false) => [""; 2],
+        }
+    }
+
+    /// Spread of the decode steps of a cell and of its `standard` if it is as large as a lead that rests on one round.
+    fn spread_over_lead(&self, cell: &LiveCell, ratio: RatioSoFar) -> Option<f64> {
+        let (standard, _) = self.beside_standard(cell)?;
+        let spread = cell.step_spread().max(standard.step_spread());
+        (ratio.rounds == 1 && self.rounds > 1 && ratio.speedup - 1.0 <= spread).then_some(spread)
+    }
+
+    /// Best finished cell, in full and then in shorter forms: `best so far: ladder tp2 1.25x standard's tok/s (1 round, noise
+    /// unknown yet)`. If none is faster than its `standard`, the fastest `standard`; before any has its `standard`, the cell
+    /// with the most tokens/s. A lead in one round within the spread of the steps is none. Noise is named: `standard tp2 800
+    /// tok/s (noisy)`.
     pub(super) fn best(&self) -> Vec<String> {
         /// Least speedup that two decimals show as one.
         const FASTER: f64 = 1.005;
+        /// Least spread of the steps of a run that counts as noise.
+        const NOISY_SPREAD: f64 = 0.5;
         let is_choice = |cell: &&LiveCell| !cell.rounds.is_empty() && !cell.spec.architecture.is_limit();
         let finished = || self.cells.iter().filter(is_choice);
-        let noisy = if self.noise.is_some() { " (noisy)" } else { "" };
+        let is_noisy = |cell: &LiveCell| self.noise.is_some() || cell.step_spread() >= NOISY_SPREAD;
         let speedups = finished().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
         let fastest = speedups.max_by(|a, b| a.1.speedup.total_cmp(&b.1.speedup));
         if let Some((cell, ratio)) = fastest.filter(|(_, ratio)| ratio.speedup >= FASTER) {
             let own = format!("{} {:.2}x standard", self.title(&cell.spec), ratio.speedup);
-            let caveats = format!("{}{noisy}", self.of_rounds(ratio));
+            if let Some(spread) = self.spread_over_lead(cell, ratio) {
+                let spread = whole_percent(100.0 * spread);
+                return vec![
+                    format!("no lead yet: {own} in 1 round, but its steps vary by {spread}"),
+                    format!("no lead yet: {own}, steps vary by {spread}"),
+                    format!("no lead yet: steps vary by {spread}"),
+                ];
+            }
+            let [caveats, short] = self.caveats(ratio.rounds, is_noisy(cell));
             let measure = if self.latency() == "TTFT" { "" } else { "'s tok/s" };
             return vec![
                 format!("best so far: {own}{measure}{caveats}"),
                 format!("best so far: {own}{caveats}"),
-                format!("best: {own}{caveats}"),
+                format!("best so far: {own}{short}"),
+                format!("best: {own}{short}"),
             ];
         }
         let is_standard = |cell: &LiveCell| {
@@ -59,8 +89,19 @@ impl Live {
         let rates = rates.filter_map(|cell| Some((cell, cell.tokens_per_s?)));
         let best = rates.max_by(|a, b| a.1.total_cmp(&b.1));
         let words = |(cell, rate): (&LiveCell, f64)| {
-            format!("best so far: {} {} tok/s{noisy}", self.title(&cell.spec), digits(rate))
+            let own = format!("best so far: {} {} tok/s", self.title(&cell.spec), digits(rate));
+            self.caveats(cell.rounds.len(), is_noisy(cell)).map(|caveats| format!("{own}{caveats}"))
         };
-        best.into_iter().map(words).collect()
+        best.into_iter().flat_map(words).collect()
+    }
+}
+
+impl LiveCell {
+    /// Spread of the decode steps within a run, the widest of the finished ones: how far the 90th percentile is above the
+    /// median, relative to it.
+    fn step_spread(&self) -> f64 {
+        let metrics = self.rounds.values().filter_map(|record| record.metrics.as_ref());
+        let spreads = metrics.map(|metrics| metrics.tpot_ms.p90 / metrics.tpot_ms.p50 - 1.0);
+        spreads.filter(|spread| spread.is_finite()).fold(0.0, f64::max)
     }
 }
