@@ -125,8 +125,8 @@ pub enum Request {
         /// Runs to start: missing, failed, or all.
         choice: SweepSelection,
     },
-    /// Shows the result of the experiment in scope, with this name, of which no run is left.
-    StoredResult(String),
+    /// Shows the result of this experiment in scope, of which no run is left.
+    StoredResult(Arc<Experiment>),
     CancelSweep,
     SweepNews(Box<SweepEvent>),
     /// End of the sweep; the error if it could not run.

@@ -269,7 +269,7 @@ fn the_paper_key_shows_the_stored_result_and_runs_nothing() {
     driver.shows("80/80");
     let effects = driver.keys("p");
     assert!(effects.iter().all(|effect| !matches!(effect, Effect::Sweep(_))), "{effects:?}");
-    driver.shows("stored result of paper-70b; to run all again: 1, then R");
+    driver.shows("stored result of paper-70b; R runs all again");
     driver.answer(effects);
     driver.shows("result of paper-70b");
     assert_eq!(driver.state.experiments.selected().map(|entry| entry.name.as_str()), Some("paper-70b"));

@@ -13,7 +13,7 @@ use crate::face::tui::screens::experiments::state::ExperimentEntry;
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::{Effect, Message};
 use crate::face::tui::widgets::result_card::result_lines;
-use lab::sweep::{Experiment, SweepEvent};
+use lab::sweep::{Experiment, SweepEvent, SweepSelection};
 use run::RunEvent;
 use table::{Backend, P2p, Record, Sample, Status};
 
@@ -182,7 +182,7 @@ fn the_details_of_a_result_are_behind_a_key() {
     keys(&mut driver, "d");
     details.iter().for_each(|text| driver.shows(text));
     driver.shows("details of hide");
-    driver.hides("tok/s vs standard");
+    driver.hides("   verdict");
     keys(&mut driver, "d");
     driver.shows("tok/s vs standard");
     // while the selected cell is shown there are none
@@ -319,6 +319,28 @@ fn numbers_of_a_cancelled_run_are_dropped_and_stored_runs_are_called_so() {
     send(&mut driver, ended(0, true));
     let cell = &driver.state.live.cells[0];
     assert_eq!((cell.tpot_ms, cell.tokens_per_s), (None, None), "of no finished run");
+}
+
+#[test]
+fn a_finished_result_runs_again_with_the_key_in_its_card() {
+    ended_sweep((60, 16)).shows("R run again");
+    let mut driver = ended_sweep((120, 40));
+    keys(&mut driver, "r");
+    driver.shows("R runs all again");
+    keys(&mut driver, "R");
+    assert!(driver.state.live.is_running());
+    assert!(matches!(driver.state.live.choice, SweepSelection::Again(_)));
+}
+
+#[test]
+fn the_bars_stay_below_the_card_and_a_tall_window_adds_the_selected_cell() {
+    let driver = ended_sweep((120, 40));
+    driver.shows("TPOT (╱ exposed communication)");
+    driver.hides("╭ done: ladder");
+    let tall = ended_sweep((200, 60));
+    tall.shows("TPOT (╱ exposed communication)");
+    tall.shows("╭ done: ladder");
+    tall.shows("result of hide");
 }
 
 #[test]

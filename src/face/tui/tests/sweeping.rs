@@ -1235,8 +1235,11 @@ fn ranks_that_nothing_synchronizes_have_the_time_of_one_rank() {
     let lanes = vec![lanes(0), lanes(1)];
     let event = RunEvent::Step { done: 17, of: 32, steps: 1, ms: 9.0, lanes };
     send(&mut driver, news(SweepEvent::Run { cell: 2, round: 0, event }));
-    driver.shows("ms, ranks not synchronized");
+    driver.shows("ms, no communication, ranks not synchronized");
     driver.hides("hidden -");
+    // lanes without events have no rows
+    driver.shows("rank 1 compute");
+    driver.hides("  comm ");
 }
 
 #[test]

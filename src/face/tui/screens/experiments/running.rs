@@ -99,7 +99,7 @@ fn start(
         cx.scope.show_listed(shown);
     }
     match choice == SweepSelection::Missing && stored.is_complete() {
-        true => cx.request(Request::StoredResult(experiment.name.clone())),
+        true => cx.request(Request::StoredResult(experiment)),
         false => cx.request(Request::Sweep { experiment, choice }),
     }
 }

@@ -84,9 +84,32 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     });
     queue(buf, areas.queue, live, cx);
     match live.selected() {
-        _ if live.shows_answer() => result::draw(buf, areas.detail, live, cx),
+        selected if live.shows_answer() => {
+            result::draw(buf, areas.detail, live, cx);
+            draw_below_result(buf, areas.below, live, cx, selected);
+        }
         Some(cell) => draw_cell(buf, areas.detail, live, cx, cell),
         None => {}
+    }
+}
+
+/// Draws the selected cell with the chart below the cells of a result, or the chart alone in fewer rows.
+fn draw_below_result(
+    buf: &mut Buffer,
+    area: Rect,
+    live: &Live,
+    cx: &Context,
+    selected: Option<&LiveCell>,
+) {
+    const FRAME: u16 = 2;
+    let bars = chart::bars(live, area.height);
+    let whole = |cell: &&LiveCell| {
+        let needed = FRAME + details_rows(cell) + reason_rows(cell, area.width.saturating_sub(FRAME));
+        area.height >= needed + chart::rows(&bars)
+    };
+    match selected.filter(whole) {
+        Some(cell) => draw_cell(buf, area, live, cx, cell),
+        None => chart::draw(buf, area, live, &bars, cx.theme),
     }
 }
 
@@ -317,6 +340,7 @@ fn content(live: &Live, cell: &LiveCell, column: usize, now_ms: u64, theme: Them
     let number = |value: Option<f64>| (value.map_or("-".into(), digits), text);
     match column {
         0 => marked_title(live, cell, theme),
+        1 if !cell.has_begun() => ("-".to_owned(), text),
         1 => (format!("{}/{}", cell.reached_round(), live.rounds), text),
         2 => {
             let (now, of) = cell.samples;
@@ -396,7 +420,18 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let bars = chart::bars(live, spare);
     let (inner, place) = cut_bottom(inner, chart::rows(&bars));
     chart::draw(buf, place, live, &bars, theme);
-    let lanes = shown_lanes(cell).map(|(lanes, what)| (lanes, alike(lanes), what));
+    // those of the running cell, if the selected one has none
+    let running = live.cells.iter().find(|cell| cell.state == CellState::Running);
+    let of_running = || {
+        let running = running.filter(|_| !has_reason(cell) || live.is_cancelled(cell))?;
+        let (lanes, what) = shown_lanes(running)?;
+        Some((running, lanes, format!("{} running: {what}", live.title(&running.spec))))
+    };
+    let own = shown_lanes(cell).map(|(lanes, what)| (cell, lanes, what));
+    let (of, lanes) = match own.or_else(of_running) {
+        Some((of, lanes, what)) => (of, Some((lanes, alike(lanes), what))),
+        None => (cell, None),
+    };
     // in a low window the lanes take the rows of the log and of the throughput, but not of the reason of a failure
     let least = match lanes.is_some() && !has_reason(cell) && inner.height > LEAST_LANES {
         true => LEAST_LANES,
@@ -410,8 +445,11 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     // a heading, and two lanes for ranks that are alike
     let room = room.saturating_sub(u16::from(room % 2 == 0));
     let lanes = lanes.filter(|_| room >= LEAST_LANES);
-    let lane = lane_rows(cell, room);
-    let rows = lanes.as_ref().map_or(0, |(_, groups, _)| (groups.len() as u16 * 2 * lane + 1).min(room));
+    let lane = lane_rows(of, room);
+    let rows = lanes.as_ref().map_or(0, |(lanes, groups, _)| {
+        let pair = if has_comm(lanes) { 2 } else { 1 };
+        (groups.len() as u16 * pair * lane + 1).min(room)
+    });
     let (strip, rest) = cut_top(rest, rows);
     let explains = match lanes {
         Some((lanes, groups, what)) => draw_lanes(buf, strip, lane, lanes, groups, &what, theme),
@@ -596,11 +634,16 @@ fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
     Some((first, format!("first decode step, {provenance}")))
 }
 
+/// False if the lanes of communication are empty, so that only those of computation are drawn.
+fn has_comm(lanes: &[StepLanes]) -> bool {
+    lanes.iter().any(|lanes| !lanes.comm.is_empty())
+}
+
 /// Marks of the lanes.
 const LANES_KEY: &str = "▓▒ hidden ▖▚▜╱ exposed";
 
-/// Draws the lanes of a step, each `height` rows high, one pair for each of `groups`, whose ranks are [`alike`]. Returns
-/// false if the heading has no room for the marks of the lanes.
+/// Draws the lanes of a step, each `height` rows high, one pair for each of `groups`, whose ranks are [`alike`]; without
+/// communication, only the lane of computation. Returns false if the heading has no room for the marks of the lanes.
 fn draw_lanes(
     buf: &mut Buffer,
     area: Rect,
@@ -616,7 +659,8 @@ fn draw_lanes(
     let hidden = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
     let ranks = lanes.len().max(1) as u64;
     let is_apart = comm == 0 && groups.len() > 1;
-    groups.truncate(usize::from((area.height - 1) / (2 * height)));
+    let pair = if has_comm(lanes) { 2 } else { 1 };
+    groups.truncate(usize::from((area.height - 1) / (pair * height)));
     let shown: usize = groups.iter().map(|(_, others)| 1 + others.len()).sum();
     let more =
         if shown < lanes.len() { format!("; {shown} of {} ranks", lanes.len()) } else { String::new() };
@@ -626,7 +670,17 @@ fn draw_lanes(
         // each rank is at another step by the clock
         true => {
             let longest = lanes.iter().map(duration).max().unwrap_or(0);
-            vec![format!(" {what}: {}, ranks not synchronized{more}", ns(i64::from(longest)))]
+            vec![
+                format!(
+                    " {what}: {}, no communication, ranks not synchronized{more}",
+                    ns(i64::from(longest))
+                ),
+                " no communication".to_owned(),
+            ]
+        }
+        false if pair == 1 => {
+            let end = ns(i64::from(end));
+            vec![format!(" {what}: {end}, no communication{more}"), " no communication".to_owned()]
         }
         false => {
             let step = what.split(',').next().unwrap_or_default();
@@ -643,7 +697,7 @@ fn draw_lanes(
     let head = first_fitting(&heads, area.width);
     line(buf, area, 0, &[(head, text)]);
     let x = area.right().saturating_sub(LANES_KEY.width() as u16 + 1);
-    let is_beside = area.x + (head.width() as u16) < x;
+    let is_beside = pair == 2 && area.x + (head.width() as u16) < x;
     if is_beside {
         put(buf, area, x, area.y, LANES_KEY, dim);
     }
@@ -655,7 +709,7 @@ fn draw_lanes(
     let width = (widest + " compute ".len()) as u16;
     let columns = usize::from(area.width.saturating_sub(width + 1));
     for (i, group) in groups.iter().enumerate() {
-        let row = 1 + 2 * height * i as u16;
+        let row = 1 + pair * height * i as u16;
         // in the middle of the lane
         let label = row + height / 2;
         let (name, lanes) = (name(group), group.0);
@@ -664,7 +718,9 @@ fn draw_lanes(
             format!("{name}{lane:>rest$} ", rest = pad.saturating_sub(name.width() + 1))
         };
         line(buf, area, label, &[(&lane(&name, "compute"), dim)]);
-        line(buf, area, label + height, &[(&lane("", "comm"), dim)]);
+        if pair == 2 {
+            line(buf, area, label + height, &[(&lane("", "comm"), dim)]);
+        }
         let compute = coverage(&lanes.compute, end, columns);
         let comm = coverage(&lanes.comm, end, columns);
         let bare = coverage(&exposed(lanes), end, columns);
@@ -674,9 +730,10 @@ fn draw_lanes(
             exposed: bare[column],
             ..Shares::default()
         });
-        shade::draw_step(buf, area, (area.x + width, area.y + row), height, shares, "·", theme);
+        let drawn = Rect { height: (row + pair * height).min(area.height), ..area };
+        shade::draw_step(buf, drawn, (area.x + width, area.y + row), height, shares, "·", theme);
     }
-    is_beside || head.contains('╱')
+    is_beside || pair == 1 || head.contains('╱')
 }
 
 /// True if the log ends with the reason of a failed or skipped run.

@@ -18,6 +18,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
 use crate::face::tui::screens::experiments::{self, Experiments, history, is_edited};
 use crate::face::tui::update::{SweepEnd, SweepOrder, page_rows};
+use jiff::Timestamp;
 use lab::sweep::{Experiment, SweepEvent, SweepSelection, forecast};
 use study::answer::{MOST_RUNS, noise_so_far};
 use table::render::{Shown, Sourced, Table};
@@ -49,6 +50,7 @@ acts! {
     CancelCell: "cancel-cell", "c", "cancel the selected cell, or take that back", Some("cancel cell") => "cancel", "stop abort kill";
     CancelAll: "cancel-all", "C", "cancel the sweep", Some("cancel all") => "stop", "stop abort kill";
     RetryFailed: "retry-failed", "r F", "resume: run failed, cancelled and interrupted cells", Some("resume"), "rerun repeat restart continue";
+    RunAll: "run-all", "R", "run all cells of the result again", None, "rerun restart repeat";
     Queue: "queue", "Q", "go to the queue of sweeps, and back", Some("queue");
     Follow: "follow", "f", "follow the running cell, or stay on this one", Some("follow") => "track";
     LogUp: "log-up", "[", "scroll the result or the log up", None;
@@ -84,6 +86,7 @@ impl Acts for Live {
             Act::Follow if running => self.toggle_follow(cx),
             Act::CancelAll | Act::CancelCell | Act::Pause | Act::Follow => cx.inform("nothing runs"),
             Act::RetryFailed => self.retry(cx),
+            Act::RunAll => self.run_all(cx),
             Act::Result if self.why_not(act, cx).is_none() => self.show_cell = !self.show_cell,
             Act::Result if self.cells.is_empty() => {
                 cx.inform("this result is stored: no sweep ran since the start")
@@ -143,6 +146,7 @@ impl Acts for Live {
             Act::Pause => (running || queued, "no sweep is running"),
             Act::CancelCell | Act::CancelAll | Act::Follow => (running, "no sweep is running"),
             Act::RetryFailed => (self.was_interrupted() || self.has_failures(), "nothing failed"),
+            Act::RunAll => (self.can_run_all(), "no finished sweep"),
             Act::LogUp | Act::LogDown => {
                 (self.selected().is_some() || self.shows_answer(), "nothing to scroll")
             }
@@ -228,7 +232,7 @@ impl Screen for Live {
     fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
         match request {
             Request::Sweep { experiment, choice } => self.sweep(experiment, choice, cx),
-            Request::StoredResult(name) => self.show_stored(&name, cx),
+            Request::StoredResult(experiment) => self.show_stored(experiment, cx),
             Request::CancelSweep => self.cancel(cx),
             Request::SweepNews(event) => {
                 // the footer shows the last note; the message history has all of them
@@ -328,6 +332,8 @@ struct LiveAreas {
     table: Rect,
     queue: Rect,
     detail: Rect,
+    /// Rows below the cells of a result: the selected cell, or the chart.
+    below: Rect,
 }
 
 impl Live {
@@ -376,8 +382,13 @@ impl Live {
             false => line,
             true => (waiting + 2).min(table.height / 2).max(3),
         };
+        let needed = cells.saturating_add(queue);
+        let (table, below) = match self.shows_answer() {
+            true => cut_top(table, needed.min(table.height)),
+            false => (table, Rect::ZERO),
+        };
         let (table, queue) = cut_bottom(table, queue);
-        LiveAreas { top, table, queue, detail }
+        LiveAreas { top, table, queue, detail, below }
     }
 
     fn badge(&self, cx: &Context) -> String {
@@ -470,24 +481,26 @@ impl Live {
     }
 
     /// Shows the stored result of the experiment in scope, in place of an ended sweep of another.
-    fn show_stored(&mut self, name: &str, cx: &mut Context) {
-        let all = cx.key::<Experiments>(experiments::Act::RunAll);
+    fn show_stored(&mut self, experiment: Arc<Experiment>, cx: &mut Context) {
+        let name = experiment.name.clone();
         if self.is_running() {
+            let all = cx.key::<Experiments>(experiments::Act::RunAll);
             let compare = cx.keys.label(Action::Show(Tab::Compare));
             return cx.inform(format!(
                 "all runs of {name} are stored: {compare} compares them, {all} runs all again"
             ));
         }
         let known = self.experiment.as_deref().or(self.earlier.as_deref());
-        let is_own = self.answers.is_some() && known == Some(name);
+        let is_own = self.answers.is_some() && known == Some(name.as_str());
         if !is_own {
             self.forget_sweep();
             SWEEP_QUESTIONS.into_iter().for_each(|slot| cx.forget::<Self>(slot));
         }
+        self.source = Some(experiment);
         self.show_cell = false;
-        let screen = cx.keys.label(Action::Show(Tab::Experiments));
         cx.tab = Tab::Live;
-        cx.inform(format!("stored result of {name}; to run all again: {screen}, then {all}"));
+        let all = cx.key::<Self>(Act::RunAll);
+        cx.inform(format!("stored result of {name}; {all} runs all again"));
     }
 
     /// Handles the end of a sweep: quits if the user is waiting for that, otherwise starts the next one.
@@ -621,7 +634,25 @@ impl Live {
             () if self.has_failures() => self.sweep(experiment, SweepSelection::Failed, cx),
             () if self.is_running() => cx.inform("the sweep is running, and no run of it has failed"),
             () => {
-                cx.inform(format!("no run of this sweep is missing or failed: {screen} runs it again"))
+                let all = cx.key::<Self>(Act::RunAll);
+                cx.inform(format!("no run of this sweep is missing or failed: {all} runs all again"))
+            }
+        }
+    }
+
+    /// True if the experiment of the result is known and nothing runs.
+    fn can_run_all(&self) -> bool {
+        self.source.is_some() && !self.is_running()
+    }
+
+    /// Runs all cells of the ended sweep, or of the stored result, again.
+    fn run_all(&mut self, cx: &mut Context) {
+        match self.source.clone().filter(|_| self.can_run_all()) {
+            Some(experiment) => self.sweep(experiment, SweepSelection::Again(Timestamp::now()), cx),
+            None if self.is_running() => cx.inform("the sweep is running: only an ended one runs again"),
+            None => {
+                let screen = cx.keys.label(Action::Show(Tab::Experiments));
+                cx.inform(format!("no sweep ran in this session: {screen} selects an experiment"));
             }
         }
     }

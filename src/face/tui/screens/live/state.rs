@@ -688,6 +688,12 @@ impl LiveCell {
         hasher.finish()
     }
 
+    /// False for a cell without a run of any round.
+    pub fn has_begun(&self) -> bool {
+        let is_running = self.state == CellState::Running;
+        is_running || self.executed > 0 || !self.rounds.is_empty() || !self.bad.is_empty()
+    }
+
     /// Number of the current round, or of the last one with a run.
     pub fn reached_round(&self) -> u32 {
         let last = self.rounds.keys().next_back().copied().unwrap_or(0);
