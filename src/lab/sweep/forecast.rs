@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::{Cell, Experiment};
+use base::text::duration;
 use machine::hardware::{Profile, Stack, Target, Tflops};
 use run::Feasibility;
 use run::sim::{SimulatedCell, Simulator};
@@ -98,12 +99,36 @@ impl Forecast {
         self.runs - self.stored
     }
 
+    /// Estimated time in words, as a range if it is rough: `about 15 s`, `40 s to 5 min 20 s`. Other work that loads this
+    /// machine now may end, and an unmeasured CPU may be faster or slower than the typical one.
+    pub fn time(&self) -> Option<String> {
+        /// Factor that the time of an unmeasured CPU may be off by, either way.
+        const NOMINAL_ERROR: f64 = 2.0;
+        /// Ratio of the ends of a range from which both are shown.
+        const WORTH: f64 = 1.5;
+        let seconds = self.seconds?;
+        let idle = seconds / self.slowdown.max(1.0);
+        let error =
+            if self.rests_on.contains_key(&ForecastBasis::Nominal) { NOMINAL_ERROR } else { 1.0 };
+        let (least, most) = (idle / error, seconds.max(idle * error));
+        Some(match () {
+            () if seconds < 1.0 => "under a second".to_owned(),
+            () if most < WORTH * least => format!("about {}", duration(seconds)),
+            () => format!("{} to {}", duration(rounded(least)), duration(rounded(most))),
+        })
+    }
+
     /// Basis of the estimated time: `time estimated from stored runs of the same cells`.
     pub fn basis(&self) -> Option<String> {
         let bases: Vec<&str> = self.rests_on.keys().filter_map(|basis| basis.text()).collect();
         let load = if self.slowdown > 1.05 { ", and the load of this machine now" } else { "" };
         (!bases.is_empty()).then(|| format!("time estimated from {}{load}", bases.join(" and ")))
     }
+}
+
+/// Seconds of a rough estimate: tens of seconds from a minute on.
+fn rounded(seconds: f64) -> f64 {
+    if seconds < 60.0 { seconds } else { (seconds / 10.0).round() * 10.0 }
 }
 
 /// Basis of a time estimate.
@@ -469,6 +494,21 @@ mod tests {
         let work = work(&experiment.cells, &RunHistory::default());
         assert!((3.0 * work.iter().sum::<f64>() - idle.seconds.unwrap()).abs() < 1e-6, "three rounds");
         assert!(work[1] > work[0], "four sequences take longer than one: {work:?}");
+    }
+
+    #[test]
+    fn a_rough_time_is_a_range() {
+        let time = |seconds, slowdown, basis| {
+            let rests_on = BTreeMap::from([(basis, 18)]);
+            let forecast =
+                Forecast { seconds: Some(seconds), slowdown, rests_on, ..Forecast::default() };
+            forecast.time().unwrap()
+        };
+        assert_eq!(time(317.0, 4.0, ForecastBasis::Nominal), "40 s to 5 min 20 s");
+        assert_eq!(time(80.0, 1.0, ForecastBasis::Nominal), "40 s to 2 min 40 s");
+        assert_eq!(time(80.0, 2.0, ForecastBasis::SameCell), "40 s to 1 min 20 s");
+        assert_eq!(time(80.0, 1.0, ForecastBasis::SameCell), "about 1 min 20 s");
+        assert_eq!(time(0.4, 1.0, ForecastBasis::Timed), "under a second");
     }
 
     #[test]

@@ -20,7 +20,6 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::result_card::{badge, card_lines, more_keys, result_lines};
 use crate::face::tui::widgets::wrap::clauses_in_rows;
-use base::text::duration;
 use lab::sweep::forecast::Forecast;
 use study::answer::{Answer, CardLine};
 use table::{Link, Provenance};
@@ -679,11 +678,7 @@ fn runs_text(forecast: &Forecast, draft: &Draft, cx: &Context) -> String {
         unable => format!("{} of {}", forecast.cells - unable, counted(forecast.cells, "cell")),
     };
     let grid = format!("{cells}{rounds}");
-    let about = match forecast.seconds {
-        None => String::new(),
-        Some(seconds) if seconds < 1.0 => ", under a second".into(),
-        Some(seconds) => format!(", about {}", duration(seconds)),
-    };
+    let about = forecast.time().map(|time| format!(", {time}")).unwrap_or_default();
     let counts = draft.stored();
     // a user never ran these, so that nothing is resumed
     let by_others = draft.checked.as_ref().and_then(|checked| checked.others.as_ref()).map(|names| {

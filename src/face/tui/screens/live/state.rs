@@ -199,7 +199,7 @@ pub struct LiveCell {
     /// Duration of the latest successful run in earlier sweeps of this session, in seconds; predicts better than the
     /// simulator.
     earlier_s: Option<f64>,
-    /// Duration of the latest successful run of this sweep, in seconds.
+    /// Mean duration of the runs of this sweep, in seconds.
     duration_s: Option<f64>,
     /// Runs executed by this sweep.
     pub executed: u32,
@@ -489,7 +489,10 @@ impl Live {
                 cell.took_ms = cell.since_ms.take().map(|since| now_ms.saturating_sub(since));
                 cell.executed += 1;
                 if record.status == Status::Ok && !cell.spec.backend.is_simulated() {
-                    cell.duration_s = cell.took_ms.map(|ms| ms as f64 / 1e3);
+                    if let Some(seconds) = cell.took_ms.map(|ms| ms as f64 / 1e3) {
+                        let mean = cell.duration_s.unwrap_or(seconds);
+                        cell.duration_s = Some(mean + (seconds - mean) / f64::from(cell.executed));
+                    }
                     self.durations.extend(cell.duration_s.map(|seconds| (cell.spec.key(), seconds)));
                 }
                 let before = cell.run_ids();
@@ -566,9 +569,7 @@ impl Live {
         let (worked, left) = (self.worked() + partial, all - finished - partial);
         let elapsed_s = self.worked_ms(now_ms) as f64 / 1e3;
         let left_s = match self.ended {
-            None if self.is_predicted && self.cells.iter().any(|cell| cell.duration_s.is_some()) => {
-                self.measured_left_s(now_ms)
-            }
+            None if self.is_predicted => self.measured_left_s(now_ms),
             None => self.remaining.seconds(elapsed_s, worked, left, self.is_predicted),
             Some(_) => None,
         };
@@ -579,7 +580,7 @@ impl Live {
         LiveProgress { done, stored, total, cancelled, unable, fraction, failed, left_ms }
     }
 
-    /// Remaining time in seconds, from the cell's last run in this sweep, or from its prediction scaled by [`Self::pace`].
+    /// Remaining time in seconds, from the cell's runs in this sweep, or from its prediction scaled by [`Self::pace`].
     /// An active run that already takes longer counts instead. `None` if nothing is left.
     fn measured_left_s(&self, now_ms: u64) -> Option<f64> {
         let pace = self.pace();
