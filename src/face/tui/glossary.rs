@@ -12,7 +12,8 @@ use table::{MEASURES, Status};
 /// Mark or term, its meaning, and other words that find it.
 type Meaning = (&'static str, &'static str, &'static str);
 
-const EXPERIMENTS: [Meaning; 5] = [
+const EXPERIMENTS: [Meaning; 6] = [
+    ("●", "it runs on this machine; without the mark: simulated", "measured here"),
     (
         "3/18",
         "stored runs of these cells (by this or another experiment), of all",

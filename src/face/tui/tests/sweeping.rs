@@ -141,12 +141,16 @@ fn an_edited_value_changes_the_count_of_cells_and_can_be_undone() {
 }
 
 #[test]
-fn values_that_do_not_fit_are_counted() {
-    for (size, more) in [((60, 16), " +3"), ((80, 24), " +1 more"), ((120, 40), "upper-bound")] {
+fn names_that_do_not_fit_are_cut_so_that_all_are_shown() {
+    for (size, all) in [
+        ((60, 16), " sta lad par upp"),
+        ((80, 24), " standard ladder parallel upper-bou…"),
+        ((120, 40), "upper-bound"),
+    ] {
         let driver = workbench(size);
         let screen = driver.screen();
-        let row = screen.lines().find(|row| row.contains("architecture   standard")).expect("an axis");
-        assert!(row.contains(more) && !row.contains('›'), "{row}");
+        let row = screen.lines().find(|row| row.contains("architecture   sta")).expect("an axis");
+        assert!(row.contains(all) && !row.contains('›'), "{row}");
     }
 }
 
@@ -286,20 +290,23 @@ fn a_value_that_no_cell_can_have_is_refused_and_can_be_corrected() {
 }
 
 #[test]
-fn enter_asks_before_a_long_sweep_with_what_it_runs_and_how_long_that_takes() {
-    let mut driver = workbench((80, 24));
-    let is_sweep = |effect: &Effect| matches!(effect, Effect::Sweep(_));
-    assert!(!press(&mut driver, KeyCode::Enter).iter().any(is_sweep));
-    driver.shows("Run hide: 16 runs, about 2 min 05 s, simulated?");
-    // unlike the key of the footer
-    driver.shows("without asking");
-    assert!(!keys(&mut driver, "n").iter().any(is_sweep));
-    driver.hides("Run hide");
-    // a moment needs no question
-    let draft = driver.state.experiments.draft_mut().expect("an experiment is selected");
-    draft.checked.as_mut().and_then(|checked| checked.forecast.as_mut()).expect("one").seconds =
-        Some(1.0);
-    assert!(press(&mut driver, KeyCode::Enter).iter().any(is_sweep));
+fn enter_runs_as_the_key_of_the_footer_does() {
+    for key in [KeyCode::Enter, KeyCode::Char('r')] {
+        let mut driver = workbench((80, 24));
+        let effects = press(&mut driver, key);
+        assert!(effects.iter().any(|effect| matches!(effect, Effect::Sweep(_))), "{effects:?}");
+        assert!(driver.state.cx.overlays.is_empty());
+    }
+}
+
+#[test]
+fn experiments_that_run_here_are_marked_in_the_list() {
+    for size in [(60, 16), (120, 40)] {
+        let driver = workbench(size);
+        driver.shows("● quickstart");
+        driver.hides("● hide");
+    }
+    workbench((80, 24)).shows(" ● runs here ");
 }
 
 #[test]
@@ -1400,14 +1407,12 @@ fn runs_of_the_same_cells_in_another_experiment_are_counted_apart() {
     stored(&mut driver, vec![of_other.clone()]);
     // as many as are not left to run
     driver.shows("1/16");
-    driver.shows("by others 1/16");
     driver.shows("1 of 16 runs stored by quickstart; r runs the other 15,");
     driver.hides("r: resume");
     let own = Record { experiment: Some("hide".into()), ..record("20260102-0304-8", spec, 1.0) };
     stored(&mut driver, vec![of_other, own]);
     driver.shows("1/16");
     driver.hides("by quickstart");
-    driver.hides("by others");
     driver.shows("resume, 15 of 16 runs left");
 }
 

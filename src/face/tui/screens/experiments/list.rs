@@ -5,6 +5,7 @@ use super::state::ExperimentEntry;
 use super::{Act, ExperimentAreas, Experiments, PAPER};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::wrap::clauses_in_rows;
 
 const TITLE: &str =
     "Measures how much of LLM decoding waits for communication, and which architecture hides it best";
@@ -83,8 +84,11 @@ fn stored_elsewhere(experiments: &Experiments, cx: &Context) -> usize {
     if experiments.has_none_stored() { runs } else { 0 }
 }
 
-/// Least width of a list for the remark that other experiments ran the stored runs.
-const REMARK_COLUMNS: u16 = 36;
+/// Mark of experiments that run on this machine, with its meaning.
+const RUNS_HERE: &str = "●";
+const MARK_LEGENDS: [&str; 2] = [" ● runs on this machine, others are simulated ", " ● runs here "];
+/// Columns that the legend leaves to the number of hidden rows.
+const HIDDEN_COLUMNS: u16 = 13;
 
 /// Draws the experiments by name, those that are read with their stored runs.
 pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Experiments, cx: &Context) {
@@ -101,12 +105,16 @@ pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Expe
     let (above, rows) = (experiments.list.offset, usize::from(list.height.div_ceil(areas.rows)));
     hidden_rows(buf, areas.list, above, experiments.len().saturating_sub(above + rows), theme);
     let runs = stored_elsewhere(experiments, cx);
+    let y = areas.list.bottom().saturating_sub(1);
     if runs > 0 && areas.welcome.height == 0 {
-        let y = areas.list.bottom().saturating_sub(1);
         let count = format!(" {}: ", counted(runs, "stored run"));
         let key = format!("{} ", cx.keys.label(Action::Show(Tab::Runs)));
         let x = put(buf, areas.list, areas.list.x + 2, y, &count, theme.style(Role::Dim));
         put(buf, areas.list, x, y, &key, theme.style(Role::Key));
+    } else if experiments.entries.iter().flatten().any(|entry| entry.runs_here) {
+        let room = usize::from(areas.list.width.saturating_sub(HIDDEN_COLUMNS));
+        let legend = MARK_LEGENDS.into_iter().find(|legend| legend.width() <= room);
+        put(buf, areas.list, areas.list.x + 1, y, legend.unwrap_or_default(), theme.style(Role::Dim));
     }
     for row in experiments.list.offset..experiments.len() {
         let item = (row - experiments.list.offset) as u16 * areas.rows;
@@ -149,10 +157,11 @@ fn draw_entry(
         None => entry.experiment.is_err(),
     };
     let (glyph, role) = match () {
-        () if running => ("▶ ", Role::Active),
-        () if queued => ("… ", Role::Active),
-        () if broken => ("✘ ", Role::Bad),
-        () => ("  ", Role::Text),
+        () if running => ("▶", Role::Active),
+        () if queued => ("…", Role::Active),
+        () if broken => ("✘", Role::Bad),
+        () if entry.runs_here => (RUNS_HERE, Role::Text),
+        () => (" ", Role::Text),
     };
     let star = if draft.is_some_and(|draft| draft.revisions.is_edited()) { "*" } else { "" };
     let stored = match draft.filter(|draft| draft.revisions.is_edited()) {
@@ -160,18 +169,16 @@ fn draw_entry(
         Some(draft) => draft.stored(),
         None => experiments.stored_of(row),
     };
-    let is_by_others = stored.done > 0 && stored.own == 0 && area.width >= REMARK_COLUMNS;
-    let remark = if is_by_others { "by others " } else { "" };
     let counts = match stored.runs {
         0 => String::new(),
-        runs => format!("{remark}{}/{runs}", stored.done),
+        runs => format!("{}/{runs}", stored.done),
     };
     let right = area.right().saturating_sub(counts.width() as u16);
     let name = Rect { width: area.width.saturating_sub(counts.width() as u16 + 1), ..area };
     let question = entry.experiment.as_ref().ok().and_then(|experiment| experiment.question.as_deref());
     draw_question(buf, area, question.unwrap_or_default(), theme);
-    let x = put(buf, name, area.x, area.y, glyph, theme.style(role));
-    let x = put(buf, name, x, area.y, &entry.name, theme.style(role));
+    put(buf, name, area.x, area.y, glyph, theme.style(role));
+    let x = put(buf, name, area.x + 2, area.y, &entry.name, theme.style(role));
     put(buf, name, x, area.y, star, theme.style(Role::Warn));
     let role = if stored.is_complete() { Role::Good } else { Role::Dim };
     put(buf, area, right, area.y, &counts, theme.style(role));
@@ -180,8 +187,13 @@ fn draw_entry(
 /// Draws the question below the name, in the rows that an entry has.
 fn draw_question(buf: &mut Buffer, area: Rect, question: &str, theme: Theme) {
     let (_, below) = cut_top(cut_left(area, 2).1, 1);
-    let mut lines = wrap(question, below.width.into());
-    let rows = usize::from(below.height);
+    let (columns, rows) = (usize::from(below.width), usize::from(below.height));
+    let mut lines = wrap(question, columns);
+    if lines.len() > rows && rows > 0 {
+        // the first clauses are a question, too; a column is left for its mark
+        let kept = clauses_in_rows(question, (columns.saturating_sub(1), rows), &[", "]);
+        lines = kept.map_or(lines, |kept| wrap(&format!("{kept}?"), columns));
+    }
     if lines.len() > rows && rows > 0 {
         // `put` cuts the last line with an ellipsis
         let rest = lines.split_off(rows - 1).join(" ");

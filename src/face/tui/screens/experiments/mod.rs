@@ -35,7 +35,7 @@ acts! {
     Run: "run", "r", "run it, or queue it while a sweep runs", Some("run"), "start launch sweep execute";
     RunAll: "run-all", "R", "run all cells again, stored ones too", None, "rerun restart repeat";
     Paper: "paper", "p", "run the paper's 70B sweep (simulated)", None, "llama 70b arxiv ladder";
-    Choose: "choose", "Enter", "run (asks first if long); in the grid: edit", None;
+    Choose: "choose", "Enter", "run it, or show its stored result; in the grid: edit", None;
     Right: "grid", "Right l", "enter the grid; inside: next value", Some("edit"), "change values";
     Left: "back", "Left h", "previous value; on a name: back to the list", Some("back");
     AddValue: "add-value", "a", "add values to the axis", Some("add value") => "add";
@@ -108,10 +108,10 @@ impl Acts for Experiments {
                     text.lines().flat_map(rows).map(|row| vec![(row, Role::Text)]).collect()
                 }));
             }
+            Act::Choose if !editing => self.run(SweepSelection::Missing, cx),
             Act::Run => self.run(SweepSelection::Missing, cx),
             Act::RunAll => self.run(SweepSelection::Again(Timestamp::now()), cx),
             Act::Paper => self.run_paper(cx),
-            Act::Choose if !editing => self.choose(cx),
             Act::Right if !editing => match self.draft().and_then(|draft| draft.broken.clone()) {
                 Some(why) => cx.inform(format!("cannot edit here: {why}")),
                 None => self.editing = true,
@@ -378,7 +378,7 @@ impl Experiments {
             true if height >= 3 * self.len() + 2 => (3, (rest.width * 2 / 5).min(72)),
             // a question has one row
             true if rest.width >= 160 => (2, (rest.width / 2).min(100)),
-            true => (2, rest.width * 2 / 5),
+            true => (3, rest.width * 2 / 5),
             false => (1, (rest.width / 4).clamp(26, 40)),
         };
         let (list, editor) = cut_left(rest, width);

@@ -6,50 +6,9 @@ use super::state::StoredCounts;
 use super::{Act, Experiments, PAPER};
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
-use base::text::duration;
 use lab::sweep::{Experiment, SweepSelection};
-use run::Feasibility;
-use table::Provenance;
-
-/// Estimated seconds from which the key that also opens asks before it runs a sweep.
-const ASKED_SECONDS: f64 = 5.0;
 
 impl Experiments {
-    /// Shows the stored result of the selected experiment, or runs what is left: after a question if that may take long.
-    pub(super) fn choose(&self, cx: &mut Context) {
-        match self.run_question(cx.sweeps.running.is_some()) {
-            Some(question) => {
-                let text = format!("{question} {} does so without asking.", cx.key::<Self>(Act::Run));
-                cx.confirm(text, |screen: &mut Self, cx| screen.run(SweepSelection::Missing, cx));
-            }
-            None => self.run(SweepSelection::Missing, cx),
-        }
-    }
-
-    /// `Run p2p: 12 runs left of 54, about 15 s, on this machine?`; `None` if no runs are left or they take a moment.
-    fn run_question(&self, is_queued: bool) -> Option<String> {
-        let entry = self.selected()?;
-        let draft = self.draft();
-        let (experiment, stored) = match draft.filter(|draft| draft.revisions.is_edited()) {
-            Some(draft) => (draft.experiment().ok()?, draft.stored()),
-            None => (Arc::from(entry.experiment.clone().ok()?), self.stored_of(self.list.selected)),
-        };
-        let left = stored.runs.checked_sub(stored.done).filter(|left| *left > 0)?;
-        let checked = draft.filter(|draft| draft.is_checked()).and_then(|draft| draft.checked.as_ref());
-        let seconds = checked.and_then(|checked| checked.forecast.as_ref()?.seconds);
-        let mut cells = experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs);
-        let is_executed = cells.any(|cell| cell.spec.provenance() != Provenance::Simulated);
-        let is_short = seconds.map_or(!is_executed, |seconds| seconds < ASKED_SECONDS);
-        let verb = if is_queued { "Queue" } else { "Run" };
-        let runs = match stored.done {
-            0 => counted(left, "run"),
-            _ => format!("{} left of {}", counted(left, "run"), stored.runs),
-        };
-        let time = seconds.map_or("time not estimated yet".into(), |s| format!("about {}", duration(s)));
-        let place = if is_executed { "on this machine" } else { "simulated" };
-        (!is_short).then(|| format!("{verb} {}: {runs}, {time}, {place}?", entry.name))
-    }
-
     /// Starts the paper's 70B sweep, whatever is selected and whatever edits it has.
     pub(super) fn run_paper(&mut self, cx: &mut Context) {
         let is_unread = self.entries.is_none() && self.names.is_empty();

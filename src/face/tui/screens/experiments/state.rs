@@ -33,14 +33,17 @@ pub struct ExperimentEntry {
     pub experiment: std::result::Result<Box<Experiment>, String>,
     /// [`table::Spec::key`] of each cell, to match stored runs.
     pub keys: Arc<[String]>,
+    /// True if any cell is executed on this machine rather than simulated.
+    pub runs_here: bool,
 }
 
 impl ExperimentEntry {
     pub fn new(name: &str, place: &str, text: String, experiment: Result<Experiment>) -> Self {
         let cells = experiment.as_ref().map_or(&[][..], |experiment| &experiment.cells);
         let keys = cells.iter().map(|cell| cell.spec.key()).collect();
+        let runs_here = cells.iter().any(|cell| !cell.spec.backend.is_simulated());
         let experiment = experiment.map(Box::new).map_err(|e| format::error(&e));
-        Self { name: name.into(), place: place.into(), text, experiment, keys }
+        Self { name: name.into(), place: place.into(), text, experiment, keys, runs_here }
     }
 
     /// File path; `None` if built in.
