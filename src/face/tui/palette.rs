@@ -47,6 +47,9 @@ pub(super) const NOT_FOUND: &str = "nothing matches; words or letters find actio
                                     (paper-70b), runs (ladder tp8 b1), traces and their operations (all_reduce), and \
                                     settings (theme: light)";
 
+/// Start of the names of items that sort the screen of runs.
+const SORTING: &str = "sort runs by ";
+
 /// Opens the palette: actions, items of all screens, traces opened before or near, themes.
 pub fn open(state: &mut State, typed: &str) {
     let pick = palette_of(state).typed(typed);
@@ -129,9 +132,10 @@ fn palette_of(state: &State) -> Pick {
         }
     });
     for (at, line) in pick.lines.iter_mut().enumerate() {
+        let sorts_elsewhere = cx.tab != Tab::Runs && line.name.starts_with(SORTING);
         // names of kernels have the words of many actions, such as copy
-        line.is_action = at < own || at >= here;
-        line.is_elsewhere = at >= here || line.about.starts_with("operation ");
+        line.is_action = at < own || at >= here || sorts_elsewhere;
+        line.is_elsewhere = at >= here || sorts_elsewhere || line.about.starts_with("operation ");
     }
     pick.basis = Some(PaletteBasis::from_state(state));
     pick

@@ -164,6 +164,19 @@ fn words_of_the_field_find_the_obvious_action_first() {
 }
 
 #[test]
+fn actions_of_the_screen_come_before_those_that_sort_the_runs() {
+    for screen in ["4", "7"] {
+        let mut driver = Driver::full(80, 24);
+        driver.keys(&format!("{screen}:exposed"));
+        let offered = offered(&driver);
+        let at = |name: &str| offered.iter().position(|line| line.starts_with(name)).expect(name);
+        let sort = at("sort runs by exposed");
+        assert!(at("longest exposed collectives") < sort, "{screen}: {offered:?}");
+        assert!(at("verdict: exposed communication") < sort, "{screen}: {offered:?}");
+    }
+}
+
+#[test]
 fn an_action_that_is_not_possible_says_why() {
     let mut driver = Driver::empty(80, 24);
     driver.keys("2:cancel the sweep");
