@@ -11,6 +11,8 @@ use base::text::folded;
 #[derive(Debug, Default)]
 pub struct Help {
     scroll: usize,
+    /// True if the entries after the main keys and the notes are unfolded.
+    is_open: bool,
     search: FilterBox,
     /// Notes of the screen.
     notes: Vec<ScreenNote>,
@@ -40,8 +42,12 @@ impl HelpEntry {
     }
 }
 
-/// Keys of the screen that come before its notes, one row each.
+/// Keys of the screen that come before its notes, one row each: in a low window, and at most.
 const MAIN_KEYS: usize = 5;
+const MOST_MAIN_KEYS: usize = 10;
+
+/// Rows of help from which there are more than [`MAIN_KEYS`], if the notes leave room for them.
+const LOW: usize = 16;
 
 /// Columns of keys, marks and terms in help of this width; a longer name takes more.
 const fn name_columns(width: usize) -> usize {
@@ -64,6 +70,8 @@ struct HelpPage {
     columns: Vec<Vec<HelpRow>>,
     /// Rows that fit.
     height: usize,
+    /// True if the last row stands for entries that do not fit.
+    is_folded: bool,
 }
 
 impl HelpPage {
@@ -85,11 +93,13 @@ struct HelpRow {
 struct HelpBlock {
     rows: Vec<HelpRow>,
     begins_group: bool,
+    /// True if the block comes after the main keys and the notes.
+    is_rest: bool,
 }
 
 /// Everything that the search finds: help on this screen, all terms, help on the other screens.
 pub fn help_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
-    let mut groups = own_groups(keys, tab, theme);
+    let mut groups = own_groups(keys, tab, theme, MAIN_KEYS);
     let group_of = |(heading, entries): (&str, _)| HelpGroup { heading: heading.to_owned(), entries };
     groups.extend(searched_groups().map(group_of));
     for other in Tab::ALL.into_iter().filter(|other| *other != tab) {
@@ -101,12 +111,12 @@ pub fn help_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
     groups
 }
 
-/// Help on one screen: its [`MAIN_KEYS`], its other keys, its marks, then keys of all screens and terms.
-fn own_groups(keys: &Keymap, tab: Tab, theme: Theme) -> Vec<HelpGroup> {
+/// Help on one screen: as many of its keys, its other keys, its marks, then keys of all screens and terms.
+fn own_groups(keys: &Keymap, tab: Tab, theme: Theme, main: usize) -> Vec<HelpGroup> {
     let is_own = |bound: &&BoundAction| bound.scope == BindingScope::On(tab);
     let mut own: Vec<&BoundAction> = keys.all().iter().filter(is_own).collect();
     own.sort_by_key(|bound| bound.row.hint.is_none());
-    let (main, others) = own.split_at(own.len().min(MAIN_KEYS));
+    let (main, others) = own.split_at(own.len().min(main));
     let everywhere = |kind: u8| {
         let of = move |bound: &&BoundAction| match bound.action {
             _ if bound.scope != BindingScope::Anywhere => false,
@@ -148,12 +158,12 @@ fn stem(word: &str) -> Option<&str> {
     without.filter(|stem| stem.len() >= 4)
 }
 
-/// Entries with all words in name, text or other words, with their headings; without words those of the screen. Groups
-/// with an entry whose name begins with the first word come first.
-fn found(cx: &Context, words: &str) -> Vec<HelpGroup> {
+/// Entries with all words in name, text or other words, with their headings; without words those of the screen, which
+/// begin with `main` keys. Groups with an entry whose name begins with the first word come first.
+fn found(cx: &Context, words: &str, main: usize) -> Vec<HelpGroup> {
     let words: Vec<String> = words.split_whitespace().map(folded).collect();
     let Some(first) = words.first() else {
-        return own_groups(&cx.keys, cx.tab, cx.theme);
+        return own_groups(&cx.keys, cx.tab, cx.theme, main);
     };
     let mut groups = help_groups(&cx.keys, cx.tab, cx.theme);
     for group in &mut groups {
@@ -203,13 +213,25 @@ impl Help {
         let (area, body) = (text_area(cx.size), whole_body(cx));
         let height = usize::from(inside(area).height.saturating_sub(self.search_rows()));
         let blocks = self.blocks(cx, inside(area).width);
-        let column: Vec<HelpRow> = blocks.into_iter().flat_map(|block| block.rows).collect();
-        if column.len() <= height || body.width < 2 * HELP_COLUMN + 2 {
-            return HelpPage { area, columns: vec![column], height };
+        let rows = |blocks: &[HelpBlock]| blocks.iter().map(|block| block.rows.len()).sum::<usize>();
+        let fits = rows(&blocks) <= height;
+        if fits || body.width < 2 * HELP_COLUMN + 2 {
+            let is_search = !self.search.value().is_empty();
+            let is_folded = !(fits || self.is_open || is_search);
+            let (rest, kept): (Vec<HelpBlock>, Vec<HelpBlock>) =
+                blocks.into_iter().partition(|block| is_folded && block.is_rest);
+            let folded = rows(&rest);
+            let mut column: Vec<HelpRow> = kept.into_iter().flat_map(|block| block.rows).collect();
+            if is_folded {
+                let text = format!("other keys, marks, terms: {}", counted(folded, "more line"));
+                column.push(HelpRow { before: "  Enter  ".into(), role: Role::Key, text });
+            }
+            return HelpPage { area, columns: vec![column], height, is_folded };
         }
         // two columns keep a gap
         let columns = in_two_columns(self.blocks(cx, HELP_COLUMN - 2), height);
-        HelpPage { area: centered(body, 2 * HELP_COLUMN + 2, area.height), columns, height }
+        let area = centered(body, 2 * HELP_COLUMN + 2, area.height);
+        HelpPage { area, columns, height, is_folded: false }
     }
 
     /// Entries wrapped to a width.
@@ -226,7 +248,7 @@ impl Help {
             let block = |(at, mut entry): (usize, Vec<HelpRow>)| {
                 let mut rows = std::mem::take(&mut title);
                 rows.append(&mut entry);
-                HelpBlock { rows, begins_group: at == 0 }
+                HelpBlock { rows, begins_group: at == 0, is_rest: false }
             };
             entries.into_iter().enumerate().map(block).collect::<Vec<_>>()
         };
@@ -242,19 +264,27 @@ impl Help {
             of_group(&heading, entries.into_iter().map(entry).collect())
         };
         let is_search = !self.search.value().is_empty();
-        let mut groups = found(cx, self.search.value()).into_iter();
-        let main = groups.next().into_iter().flat_map(|group| entries(group, !is_search));
-        let mut blocks: Vec<HelpBlock> = main.collect();
         let notes = self.notes.iter().filter(|_| !is_search);
         // all keys come before a list such as all details of a run
         let (lists, notes): (Vec<&ScreenNote>, Vec<&ScreenNote>) =
             notes.partition(|note| note.text.lines().count() > NOTE_LINES);
         let rows = |note: &ScreenNote| wrapped(["  • ".into(), "    ".into()], Role::Key, &note.text);
-        let notes = notes.into_iter().map(rows).collect();
-        blocks.extend(of_group("Notes not shown on this screen", notes));
-        blocks.extend(groups.flat_map(|group| entries(group, false)));
+        let notes: Vec<Vec<HelpRow>> = notes.into_iter().map(rows).collect();
         let lists = lists.into_iter().map(rows).collect();
-        blocks.extend(of_group("Lists not shown on this screen", lists));
+        // the headings of the keys and of the notes, and the row that stands for the rest
+        let others = notes.iter().map(Vec::len).sum::<usize>() + 3;
+        let height = usize::from(inside(text_area(cx.size)).height);
+        let main = match height {
+            ..LOW => MAIN_KEYS,
+            _ => height.saturating_sub(others).clamp(MAIN_KEYS, MOST_MAIN_KEYS),
+        };
+        let mut groups = found(cx, self.search.value(), main).into_iter();
+        let first = groups.next().into_iter().flat_map(|group| entries(group, !is_search));
+        let mut blocks: Vec<HelpBlock> = first.collect();
+        blocks.extend(of_group("Notes not shown on this screen", notes));
+        let rest = groups.flat_map(|group| entries(group, false));
+        let rest = rest.chain(of_group("Lists not shown on this screen", lists));
+        blocks.extend(rest.map(|block| HelpBlock { is_rest: true, ..block }));
         blocks
     }
 
@@ -307,6 +337,11 @@ impl Overlay for Help {
         }
         match key.code {
             KeyCode::Char('/') => self.search.begin(),
+            KeyCode::Enter if self.page(&state.cx).is_folded => {
+                // the first row of what is unfolded comes to the top
+                self.scroll = self.page(&state.cx).longest().saturating_sub(1);
+                self.is_open = true;
+            }
             code if scroll_key(code, &mut self.scroll) => {}
             KeyCode::Esc | KeyCode::Char('q' | '?') => return None,
             _ => state.cx.say_what_closes(),
@@ -323,7 +358,12 @@ impl Overlay for Help {
     }
 
     fn settle(&mut self, cx: &Context) {
-        let page = self.page(cx);
+        let mut page = self.page(cx);
+        // scrolling beyond the end unfolds the rest
+        if page.is_folded && self.scroll + page.height > page.longest().max(page.height) {
+            self.is_open = true;
+            page = self.page(cx);
+        }
         self.scroll = self.scroll.min(page.longest().saturating_sub(page.height));
     }
 }
@@ -376,6 +416,21 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_the_screen_and_notes_come_first_and_the_rest_is_unfolded() {
+        for unfolding in [KeyCode::Enter, KeyCode::Down] {
+            let mut driver = Driver::full(80, 24);
+            driver.keys("3?");
+            driver.shows("On this screen: runs");
+            driver.shows("Notes not shown on this screen");
+            driver.shows("  Enter  other keys, marks, terms: ");
+            driver.hides("Also on this screen");
+            driver.press(unfolding);
+            driver.shows("Also on this screen");
+            driver.hides("other keys, marks, terms");
+        }
+    }
+
+    #[test]
     fn the_search_explains_marks_and_terms_and_knows_synonyms() {
         for (screen, typed, text) in [
             ("6", "★", "fastest of its row"),
@@ -410,7 +465,7 @@ mod tests {
         assert!(terms.len() > 15, "{terms:?}");
         let cx = Context::new("runs".into(), Theme::new(true), (80, 24));
         for term in terms {
-            let groups = found(&cx, term);
+            let groups = found(&cx, term, MAIN_KEYS);
             assert!(groups.iter().any(|group| !group.entries.is_empty()), "{term}");
         }
     }

@@ -490,6 +490,8 @@ fn descriptions_beside_short_names_are_whole() {
 fn help_is_of_this_screen_in_groups_until_words_are_searched_on_all() {
     let mut driver = Driver::full(110, 80);
     driver.keys("6?");
+    driver.enter();
+    driver.press(KeyCode::Home);
     let help = driver.screen();
     let at = |heading: &str| help.find(heading).unwrap_or_else(|| panic!("{heading}: {help}"));
     let headings = ["On this screen: compare", "Also on this screen", "Everywhere", "Moving in lists"];

@@ -77,9 +77,7 @@ fn slash_finds_an_item_of_a_screen_without_a_filter() {
 fn a_key_without_a_meaning_in_an_overlay_says_so() {
     let typing = [KeyCode::F(6), KeyCode::Insert, KeyCode::BackTab];
     // palette, a line of text, help, the file
-    for (opened, keys) in
-        [(":", typing), ("x", typing), ("?", [KeyCode::Enter; 3]), ("e", [KeyCode::Enter; 3])]
-    {
+    for (opened, keys) in [(":", typing), ("x", typing), ("?", typing), ("e", [KeyCode::Enter; 3])] {
         for key in keys {
             let mut driver = Driver::full(80, 24);
             driver.keys(&format!("1{opened}"));
