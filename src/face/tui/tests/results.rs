@@ -344,6 +344,22 @@ fn the_bars_stay_below_the_card_and_a_tall_window_adds_the_selected_cell() {
 }
 
 #[test]
+fn the_time_left_stays_while_the_first_run_warms_up_and_other_cells_have_no_round() {
+    let mut driver = started_sweep((80, 24));
+    driver.state.live.weigh(vec![10.0; 6]);
+    send(&mut driver, news(SweepEvent::RunStarted { cell: 0, round: 0, run: "a".into() }));
+    let now_ms = driver.state.cx.now_ms;
+    for waited_ms in [0, 8_000] {
+        let progress = driver.state.live.progress(now_ms + waited_ms);
+        assert_eq!(progress.left_ms, Some(180_000));
+    }
+    let screen = driver.screen();
+    let row = |cell: &str| screen.lines().find(|line| line.contains(cell)).expect("a cell");
+    assert!(row("▶ standard p2p-on").contains(" 1/3 "), "{screen}");
+    assert!(!row("… upper-bound p2p-off").contains("1/3"), "{screen}");
+}
+
+#[test]
 fn looks_of_a_result() {
     insta::assert_snapshot!("result_120x40", ended_sweep((120, 40)).screen());
 }

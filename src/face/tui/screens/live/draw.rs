@@ -447,7 +447,7 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let lanes = lanes.filter(|_| room >= LEAST_LANES);
     let lane = lane_rows(of, room);
     let rows = lanes.as_ref().map_or(0, |(lanes, groups, _)| {
-        let pair = if has_comm(lanes) { 2 } else { 1 };
+        let pair: u16 = if has_comm(lanes) { 2 } else { 1 };
         (groups.len() as u16 * pair * lane + 1).min(room)
     });
     let (strip, rest) = cut_top(rest, rows);
@@ -659,7 +659,7 @@ fn draw_lanes(
     let hidden = (comm > 0).then(|| 100.0 * (1.0 - exposed_ns as f64 / comm as f64));
     let ranks = lanes.len().max(1) as u64;
     let is_apart = comm == 0 && groups.len() > 1;
-    let pair = if has_comm(lanes) { 2 } else { 1 };
+    let pair: u16 = if has_comm(lanes) { 2 } else { 1 };
     groups.truncate(usize::from((area.height - 1) / (pair * height)));
     let shown: usize = groups.iter().map(|(_, others)| 1 + others.len()).sum();
     let more =
