@@ -486,7 +486,7 @@ mod tests {
         assert_eq!([tpot.outcome, rate.outcome], [GateOutcome::Undecided; 2]);
         assert_eq!(memory.outcome, GateOutcome::Holds, "bytes are exact on a busy machine");
         let why = tpot.undecided.as_deref().unwrap_or_default();
-        assert!(why.contains("the new run is noisy") && why.contains("9.90 to 340.00 ms"), "{why}");
+        assert!(why.contains("the new run is noisy") && why.contains("9.90 to 340 ms"), "{why}");
         // all of it beyond the limit, and yet noise; the same of a noisy baseline
         let slow = judged(&rounds("b", &[20.0, 24.0, 40.0]), &["tpot<+3%"]);
         assert!(slow.rows[0].change_ci95.is_some_and(|[low, _]| low > 3.0), "{slow:?}");

@@ -551,10 +551,13 @@ impl<'a> ComparisonQuestion<'a> {
             let is_noisy = || is_wide(&pair.side) || is_wide(&pair.baseline_side);
             !pair.is_simulated() && is_paired && (is_noisy() || contradicts_tpot(pair))
         };
-        let by_round = if self.report.pairs.iter().any(is_by_round) { " by round" } else { "" };
+        let by_round = self.report.pairs.iter().any(is_by_round);
+        // ranges of rounds need the room of the baseline's name
         let (latency, speedup) = match self.report.latency() {
-            "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}{by_round}")),
-            _ => ("TTFT ms", format!("!speedup (TTFT){by_round}")),
+            "TPOT" if by_round => ("TPOT ms", "!tok/s by round".to_owned()),
+            "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}")),
+            _ if by_round => ("TTFT ms", "!TTFT x by round".to_owned()),
+            _ => ("TTFT ms", "!speedup (TTFT)".to_owned()),
         };
         // the interval of the speedup is the one that decides
         let latency_of = |pair: &Comparison, at: usize| {

@@ -233,7 +233,7 @@ fn wide_rounds_show_their_range_beside_ratios_by_round() {
         let factor = [1.0, 1.5, 2.0][record.round as usize % 3];
         slow_down(record, factor);
     }
-    assert!(title(&records).contains(",tok/s vs standard by round,"), "{}", title(&records));
+    assert!(title(&records).contains(",tok/s by round,"), "{}", title(&records));
     let table = one(&records).table.csv(Sourced::NoRuns);
     let ladder = table.lines().find(|row| row.contains("ladder,25.0 to 50.0,1.")).expect(&table);
     assert!(ladder.ends_with("fastest") || ladder.ends_with("faster"), "{table}");
@@ -312,7 +312,7 @@ fn ratios_that_the_prefill_does_not_explain_are_put_down_to_noise() {
         }
     }
     assert!(text(&noisy).contains("Ratios are medians over rounds, so with noise"), "{}", text(&noisy));
-    assert!(one(&noisy).table.aligned().contains("tok/s vs standard by round"), "{}", text(&noisy));
+    assert!(one(&noisy).table.aligned().contains("tok/s by round"), "{}", text(&noisy));
 }
 
 /// Standard exposes 1 ms more than ladder, and idles for 9 or 0.5 ms more.

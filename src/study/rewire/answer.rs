@@ -305,16 +305,6 @@ impl Rewiring {
         self.steps.steps.iter().find(|step| step.key == key).map(|step| step.number)
     }
 
-    /// Mean time by which the ranks of a step start after its first one (ms, median over steps). Tables of overlap count
-    /// every rank from its own start, and step times from the first.
-    pub(crate) fn late_start_ms(&self) -> f64 {
-        let of_step = |at: &usize| {
-            let ranks = &self.steps.steps[*at].ranks;
-            ranks.iter().map(|rank| rank.begin as f64 / 1e6).sum::<f64>() / ranks.len().max(1) as f64
-        };
-        median(&self.chosen.iter().map(of_step).collect::<Vec<_>>()).unwrap_or(0.0)
-    }
-
     /// Time in which the GPU waits for the host in a launch-bound step, with the gap before the next one (ms, median over
     /// steps, averaged over ranks); `None` if the steps are not launch-bound.
     pub(crate) fn launch_wait_ms(&self) -> Option<f64> {

@@ -23,9 +23,6 @@ use table::{Backend, Provenance, Spec};
 use trace::overlap::StepKey;
 use trace::{ImportReport, NO_STEP, Trace};
 
-/// Least share of a step by which ranks start late for a remark: above it, step times and the timeline's lists differ.
-const LATE_START: f64 = 0.01;
-
 /// Measured steps of a trace with their kernels and all-reduces, as the starting point of the sliders. All numbers are
 /// medians over the steps, as in [`crate::verdict`] and `ladderscope rewire`.
 #[derive(Debug)]
@@ -358,13 +355,6 @@ impl TracedSteps {
         }];
         if self.rewiring.rewired_steps() > 1 {
             words.push("each column is a median over the steps, so parts need not add up".into());
-        }
-        let late_ms = self.rewiring.late_start_ms();
-        if late_ms >= LATE_START * self.measured_ms {
-            words.push(format!(
-                "times count from the first rank's start; ranks start {} later on average, which overlap tables leave out",
-                latency(1e3 * late_ms)
-            ));
         }
         let model = match self.rewiring.emulates(&choice) {
             true => "the emulated link's formula",

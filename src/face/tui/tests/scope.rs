@@ -326,11 +326,11 @@ fn offers_come_back_when_the_same_text_is_typed_again() {
     let mut driver = driver();
     for _ in 0..2 {
         driver.taps("3/arch:l");
-        driver.shows("6 runs");
+        driver.shows("ladder  3 runs");
         driver.send(Message::Resize(120, 40));
-        driver.shows("6 runs");
+        driver.shows("ladder  3 runs");
         driver.tap(KeyCode::Esc);
-        driver.hides("6 runs");
+        driver.hides("ladder  3 runs");
     }
 }
 
@@ -408,7 +408,7 @@ fn every_filter_offers_what_can_be_typed_next() {
         driver.taps(screen);
         driver.tap(KeyCode::Esc);
         driver.taps("/arch:lad");
-        driver.shows("6 runs");
+        driver.shows("ladder  3 runs");
         driver.tap(KeyCode::Tab);
         driver.tap(KeyCode::Enter);
         driver.shows("filter: arch:ladder");
