@@ -271,13 +271,11 @@ const OPERATION_COLUMNS: [TableColumn; 8] = [
     TableColumn::text("operation", 30, 0),
 ];
 
-/// In a narrow window, the name and the sorted column keep their room. Of `several` ranks, the total is a mean, and the
-/// maximum that of any.
+/// In a narrow window, the name and the sorted column keep their room. Of `several` ranks, the total is a mean.
 fn operation_columns(table: &OperationsPanel, several: bool) -> [TableColumn; 8] {
     let mut columns = OPERATION_COLUMNS;
     if several {
         columns[1] = TableColumn::number("total/rank", 11, 0);
-        columns[3] = TableColumn::number("max any", 8, 2);
     }
     for (at, sort) in [0, 1, 2, 3, 4, 5, 7].into_iter().zip(OperationColumn::ALL) {
         let column = &mut columns[at];

@@ -12,7 +12,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert!(shown.contains(" 150 us  25.0 us  30.0 us "), "each time has the unit of its size: {shown}");
     // six executions of each kind a rank, and the name without its templates
     assert!(shown.contains("gemm_kernel<>"), "{shown}");
-    assert!(shown.contains("total/rank▾") && shown.contains(" max any "), "{shown}");
+    assert!(shown.contains("total/rank▾"), "{shown}");
     // five eighths of the all-reduces' time are exposed
     assert!(shown.contains("▜ ncclDevKernel_AllReduce"), "{shown}");
     // shares of one time: computation and communication do not add up to more than it, but for what overlaps
@@ -54,7 +54,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     driver.taps("]");
     driver.shows("step 1: where the time went per rank · ");
     driver.taps(">>I");
-    driver.shows("max any▴");
+    driver.shows("max▴");
     let max: Vec<f64> = rows(&driver).iter().map(|row| row.max_us).collect();
     assert!(max.windows(2).all(|pair| pair[0] <= pair[1]), "{max:?}");
     driver.taps("/nccl");
@@ -102,8 +102,8 @@ fn a_table_is_of_the_selection_and_of_what_a_search_finds() {
             shown.contains(&format!("{part}: where the time went per rank{many}")),
             "{part}: {shown}"
         );
-        // of one reduce of 15 us and one of 13 us, the maximum exceeds the mean total
-        assert!(shown.contains(" total/rank▾ ") && shown.contains(" max any "), "{part}: {shown}");
+        // a mean over the ranks, which a maximum may exceed
+        assert!(shown.contains(" total/rank▾ "), "{part}: {shown}");
         driver.taps("O");
     }
 }
