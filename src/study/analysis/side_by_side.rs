@@ -39,7 +39,7 @@ pub struct SideBySide {
     /// Ratio of tokens/s to the baseline's, over all stored rounds of both cells; `None` if one has no metrics, or within a
     /// cell.
     pub speedup: Option<f64>,
-    /// Bootstrap interval of the ratio; `None` with fewer than 6 samples or if one is simulated.
+    /// 95 % interval of the ratio; `None` with fewer than 6 samples or if one is simulated.
     pub speedup_ci95: Option<[f64; 2]>,
     /// True if the interval excludes 1; between simulations: if the ratio is not 1.
     pub differs: bool,
