@@ -502,7 +502,7 @@ mod tests {
         }
         let busy = judged(&loaded, &["tpot<+30%"]);
         assert!(
-            busy.rows[0].undecided.as_ref().is_some_and(|why| why.contains("load was 64")),
+            busy.rows[0].undecided.as_ref().is_some_and(|why| why.contains("overloaded, load 64.0")),
             "{busy:?}"
         );
     }

@@ -127,15 +127,11 @@ impl WideRounds {
         self.most_ms / self.least_ms
     }
 
-    /// Range without its unit: `21.0 to 39.0`.
-    pub(crate) fn range(&self) -> String {
-        format!("{} to {}", digits(self.least_ms), digits(self.most_ms))
-    }
-
     /// Range with its ratio: `21.0 to 39.0 ms per step (1.86x)`.
     pub fn words(&self) -> String {
         let unit = if self.spec.output_tokens > 1 { "ms per step" } else { "ms to the first token" };
-        format!("{} {unit} ({:.2}x)", self.range(), self.ratio())
+        let [least, most] = [self.least_ms, self.most_ms].map(digits);
+        format!("{least} to {most} {unit} ({:.2}x)", self.ratio())
     }
 }
 

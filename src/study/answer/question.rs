@@ -15,7 +15,7 @@ use crate::analysis::{
     is_measured_apart, less_work,
 };
 use base::statistics::{distinct, extent, grouped, mean, median};
-use base::text::{capitalized, counted, joined_with_and, latency, whole_percent};
+use base::text::{capitalized, counted, digits, joined_with_and, latency, whole_percent};
 use plan::Architecture;
 use table::render::{Shown, Table};
 use table::{P2p, Provenance, Record, Status};
@@ -554,7 +554,7 @@ impl<'a> ComparisonQuestion<'a> {
         let by_round = self.report.pairs.iter().any(is_by_round);
         // ranges of rounds need the room of the baseline's name
         let (latency, speedup) = match self.report.latency() {
-            "TPOT" if by_round => ("TPOT ms", "!tok/s by round".to_owned()),
+            "TPOT" if by_round => ("TPOT ms", "!tok/s x by round".to_owned()),
             "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}")),
             _ if by_round => ("TTFT ms", "!TTFT x by round".to_owned()),
             _ => ("TTFT ms", "!speedup (TTFT)".to_owned()),
@@ -564,7 +564,11 @@ impl<'a> ComparisonQuestion<'a> {
             let is_own = pair.latency() == self.report.latency();
             let side = [&pair.baseline_side, &pair.side][at];
             match WideRounds::of_side(side).filter(|_| is_own) {
-                Some(wide) => Shown::text(wide.range()),
+                Some(wide) => {
+                    let tpot = side.rounds_tpot_ms.filter(|_| self.report.latency() == "TPOT");
+                    let [least, most] = tpot.unwrap_or([wide.least_ms, wide.most_ms]).map(digits);
+                    Shown::text(if least == most { least } else { format!("{least} to {most}") })
+                }
                 None => Shown::number(Some(pair.latencies_ms()[at]).filter(|_| is_own), 2),
             }
         };

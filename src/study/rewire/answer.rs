@@ -259,7 +259,18 @@ impl Rewiring {
             let cell = self.cell.as_ref().filter(|_| choice.host);
             return cell.map_or(TieBand::UNKNOWN, |cell| TieBand::from_spec(&choice.on(cell)));
         }
-        TieBand::of_rewired(self.hardware.as_deref(), &self.changes(choice))
+        // predictions of other wirings were not compared with their runs
+        let is_validated = matches!(
+            choice.architecture,
+            Architecture::Standard
+                | Architecture::Ladder(_)
+                | Architecture::Parallel
+                | Architecture::UpperBound
+        );
+        match is_validated {
+            true => TieBand::of_rewired(self.hardware.as_deref(), &self.changes(choice)),
+            false => TieBand::UNKNOWN,
+        }
     }
 
     /// Note on architectures whose plan merges products that the trace has apart: a simulated run of them is faster.

@@ -198,12 +198,13 @@ impl Verdict {
             let is_separate = ["idle", "exposed communication"].contains(&part.work.as_str());
             is_separate || leading.is_some_and(|leading| leading.work == part.work)
         };
-        let named = self.time.iter().filter(|part| !is_named(part)).map(|part| part.work.as_str());
-        let named: Vec<&str> = named.collect();
-        let work = if named.is_empty() { "copies and other work".to_owned() } else { named.join(", ") };
+        let unnamed = || self.time.iter().filter(|part| !is_named(part));
+        let nameless = other - unnamed().map(|part| part.share).sum::<f64>();
         let is_idle_named = self.stages.is_some() || self.idle().is_some();
         let idle = if is_idle_named { 0.0 } else { self.idle_share };
-        let parts = [(idle, "idle"), (other, work.as_str())].into_iter();
+        let parts = [(idle, "idle")].into_iter();
+        let parts = parts.chain(unnamed().map(|part| (part.share, part.work.as_str())));
+        let parts = parts.chain([(nameless, "copies and other work")]);
         let parts = parts.filter(|(share, _)| *share >= ROUNDING).map(|(share, what)| {
             format!("{} ({}) {what}", latency(share * self.time_us), percent(share))
         });

@@ -33,9 +33,21 @@ fn shown_runs(driver: &Driver) -> Vec<String> {
 }
 
 #[test]
-fn enter_runs_the_quickstart_and_shows_it_live() {
+fn enter_shows_the_result_of_an_interrupted_experiment() {
     let mut driver = Driver::full(80, 24);
     let effects = driver.enter();
+    assert!(
+        matches!(&effects[..], [Effect::Ask(task)] if format!("{task:?}").contains("answer")),
+        "{effects:?}"
+    );
+    assert_eq!(driver.state.cx.tab, Tab::Live);
+    assert!(!driver.state.live.is_running());
+}
+
+#[test]
+fn r_runs_the_quickstart_and_shows_it_live() {
+    let mut driver = Driver::full(80, 24);
+    let effects = driver.keys("r");
     let [Effect::Sweep(SweepOrder::Start { experiment, .. }), ..] = &effects[..] else {
         panic!("{effects:?}")
     };

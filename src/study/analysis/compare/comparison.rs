@@ -264,6 +264,9 @@ pub struct Side {
     /// round.
     #[serde(skip)]
     pub rounds_ms: Option<[f64; 2]>,
+    /// TPOT of the fastest and of the slowest of these rounds (ms), if they have `rounds_ms`.
+    #[serde(skip)]
+    pub rounds_tpot_ms: Option<[f64; 2]>,
     /// As `rounds_ms`, of all rounds of the cell, compared or not.
     #[serde(skip)]
     pub all_rounds_ms: Option<[f64; 2]>,
@@ -309,6 +312,7 @@ impl Side {
             samples: metrics.samples,
             rounds: cell.rounds.len(),
             rounds_ms: cell.rounds_ms(),
+            rounds_tpot_ms: cell.rounds_tpot_ms(),
             all_rounds_ms: cell.rounds_ms(),
             comm_ms: overlap.map(|o| o.comm_ms),
             exposed_comm_ms: overlap.map(|o| o.exposed_comm_ms),

@@ -153,6 +153,15 @@ impl PooledCell {
         extent(of_rounds).filter(|[least, _]| *least > 0.0)
     }
 
+    /// TPOT of the fastest and of the slowest round (ms), for cells with [`Self::rounds_ms`].
+    pub fn rounds_tpot_ms(&self) -> Option<[f64; 2]> {
+        let steps = |samples: &Vec<Sample>| -> Vec<f64> {
+            samples.iter().flat_map(|sample| steps_ms(&self.record.spec, sample)).collect()
+        };
+        self.rounds_ms()?;
+        extent(self.rounds.values().filter_map(|samples| median(&steps(samples))))
+    }
+
     /// Key of everything but the axis and the settings that follow from it.
     fn common(&self, axis: &Axis) -> String {
         let key = axis.key();
@@ -455,7 +464,7 @@ impl ComparedRounds {
     }
 
     /// True if cells have several rounds, but only one side by side, or none: noise between rounds is then unknown.
-    fn are_too_few(&self) -> bool {
+    pub fn are_too_few(&self) -> bool {
         !self.apart.is_empty() && (self.rounds.len() < 2 || self.rounds == self.apart)
     }
 }

@@ -8,6 +8,7 @@ use std::fmt;
 
 use super::tables::RowSettings;
 use super::{Comparison, ComparisonReport, PairVerdict, is_beaten_by_noise};
+use crate::analysis::is_measured_apart;
 use base::error::{Error, Result};
 use base::text::{counted, same_name};
 use table::Spec;
@@ -195,16 +196,29 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
     // files name the measure, titles only the value
     let measure = if report.latency() == "TPOT" { "tokens_per_s" } else { "ttft" };
     let values = pivot.values.iter().map(|value| value.replace('|', "/"));
-    let values = values.map(|value| format!("{value}_{measure}_ratio|{value}"));
+    let values = values.flat_map(|value| {
+        let ratio = format!("{value}_{measure}_ratio");
+        let of_file = ["ci95_low", "ci95_high"].map(|end| format!("{ratio}_{end}|"));
+        [format!("{ratio}|{value}")].into_iter().chain(of_file).chain([format!("{value}_verdict|")])
+    });
     let last = ["fastest", "!provenance", "baseline_run|"].map(str::to_owned);
     let settings = RowSettings::from_report(report);
     let mut table = Table::new(fixed.into_iter().chain(values).chain(last));
     for row in &pivot.rows {
         let Some(first) = row.known().next().map(|at| &report.pairs[at]) else { continue };
         let fastest = row.winners(report).join(" ≈ ");
-        let ratio = |at: &Option<usize>| {
-            let pair = at.map(|at| &report.pairs[at]);
-            pair.map_or(Shown::None, |pair| Shown::Interval(pair.speedup, pair.speedup_ci95, 2))
+        let of_pair = |at: &Option<usize>| {
+            let Some(pair) = at.map(|at| &report.pairs[at]) else { return [const { Shown::None }; 4] };
+            let end = |at: usize| Shown::number(pair.speedup_ci95.map(|ends| ends[at]), 3);
+            match is_measured_apart(pair) {
+                true => [Shown::None, Shown::None, Shown::None, Shown::text("measured apart")],
+                false => [
+                    Shown::Interval(pair.speedup, pair.speedup_ci95, 2),
+                    end(0),
+                    end(1),
+                    Shown::text(pair.verdict_word()),
+                ],
+            }
         };
         let mut cells = vec![
             Shown::text(&first.matched),
@@ -216,7 +230,7 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
                 3,
             ),
         ];
-        cells.extend(row.pairs.iter().map(ratio));
+        cells.extend(row.pairs.iter().flat_map(of_pair));
         cells.extend([
             Shown::some(fastest),
             Shown::text(first.provenance),

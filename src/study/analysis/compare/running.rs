@@ -16,7 +16,7 @@ pub struct RatioSoFar {
 }
 
 /// Ratio of a cell's successful runs, by round, to those of its baseline, from the rounds that a [`super::Comparison`]
-/// uses: other rounds would add machine drift. `None` without a shared round.
+/// uses: other rounds would add machine drift. `None` without a shared round, and if too few were measured side by side.
 pub fn ratio_so_far(
     baseline: &BTreeMap<u32, Arc<Record>>,
     cell: &BTreeMap<u32, Arc<Record>>,
@@ -24,7 +24,10 @@ pub fn ratio_so_far(
     let sides = [cell, baseline];
     let rounds = sides.map(|side| side.keys().copied().collect::<BTreeSet<u32>>());
     let runs: Vec<&Record> = sides.iter().flat_map(|side| side.values()).map(|run| &**run).collect();
-    let compared = ComparedRounds::of_runs(&rounds, &runs).rounds;
+    let compared = ComparedRounds::of_runs(&rounds, &runs);
+    if compared.are_too_few() {
+        return None;
+    }
     let rate = |side: &BTreeMap<u32, Arc<Record>>, round: &u32| {
         let run = side.get(round)?;
         let samples: Vec<f64> = run.samples.iter().map(completion_ms).collect();
@@ -32,7 +35,8 @@ pub fn ratio_so_far(
         let ms = median(&samples).or_else(|| Some(run.metrics.as_ref()?.completion_ms))?;
         Some(tokens_per_s(&run.spec, ms)).filter(|rate| *rate > 0.0)
     };
-    let ratios = compared.iter().filter_map(|round| Some(rate(cell, round)? / rate(baseline, round)?));
+    let ratios =
+        compared.rounds.iter().filter_map(|round| Some(rate(cell, round)? / rate(baseline, round)?));
     let ratios: Vec<f64> = ratios.collect();
     Some(RatioSoFar { speedup: median(&ratios)?, rounds: ratios.len() })
 }
@@ -76,8 +80,10 @@ mod tests {
 
     #[test]
     fn rounds_measured_apart_do_not_count_next_to_others() {
+        let standard = runs(&[10.0, 10.0, 20.0, 20.0], &["1", "3", "5", "6"]);
+        // its third round ran after the fourth one of standard
+        is_ratio([&standard, &runs(&[8.0, 8.0, 40.0], &["2", "4", "7"])], 1.25, 2);
         let standard = runs(&[10.0, 20.0, 20.0], &["1", "3", "4"]);
-        // its second round ran after the third one of standard
-        is_ratio([&standard, &runs(&[8.0, 40.0], &["2", "5"])], 1.25, 1);
+        assert_eq!(ratio_so_far(&standard, &runs(&[8.0, 40.0], &["2", "5"])), None, "one side by side");
     }
 }

@@ -541,6 +541,10 @@ fn longer_comm([baseline, value]: [&String; 2], pair: &Comparison) -> Option<Str
     let (from, to) = (&pair.baseline_side, &pair.side);
     let ratio = to.comm_ms? / from.comm_ms?;
     let hides_more = to.overlap_pct? > from.overlap_pct?;
+    // a mean over noisy runs contradicts the medians above
+    if pair.verdict.is_undecided() && !pair.is_simulated() {
+        return None;
+    }
     let or_waits = if pair.is_simulated() { "" } else { ", or its ranks wait longer for each other" };
     (hides_more && ratio.is_finite() && ratio >= LONGER).then(|| {
         format!(

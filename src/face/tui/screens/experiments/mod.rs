@@ -108,7 +108,7 @@ impl Acts for Experiments {
                     text.lines().flat_map(rows).map(|row| vec![(row, Role::Text)]).collect()
                 }));
             }
-            Act::Choose if !editing => self.run(SweepSelection::Missing, cx),
+            Act::Choose if !editing => self.open(cx),
             Act::Run => self.run(SweepSelection::Missing, cx),
             Act::RunAll => self.run(SweepSelection::Again(Timestamp::now()), cx),
             Act::Paper => self.run_paper(cx),

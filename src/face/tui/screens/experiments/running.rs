@@ -20,6 +20,21 @@ impl Experiments {
         }
     }
 
+    /// Shows the result of the stored runs of the selected experiment, also if some are missing, or else starts it.
+    pub(super) fn open(&self, cx: &mut Context) {
+        let stored = self.stored_of(self.list.selected);
+        let is_partial = stored.own > 0 && !stored.is_complete();
+        let is_edited = self.draft().is_some_and(|draft| draft.revisions.is_edited());
+        let entry = self.selected().filter(|_| is_partial && !is_edited);
+        match entry.and_then(|entry| Some((entry.experiment.clone().ok()?, entry.shown()))) {
+            Some((experiment, shown)) => {
+                cx.scope.show_listed(shown);
+                cx.request(Request::StoredResult(Arc::from(experiment)));
+            }
+            None => self.run(SweepSelection::Missing, cx),
+        }
+    }
+
     /// Starts the selected experiment with its edits, queued behind a running sweep.
     pub(super) fn run(&self, choice: SweepSelection, cx: &mut Context) {
         let Some(entry) = self.selected() else { return };

@@ -74,9 +74,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, live: &Live, bars: &[ChartRow<'_>], th
         let length = ((ms / longest * columns as f64).round() as usize).max(1).min(columns);
         let share = cell.exposed_pct().unwrap_or(0.0) / 100.0;
         let exposed = ((share * length as f64).round() as usize).min(length);
-        let ratio = live
-            .beside_standard(cell)
-            .map(|(_, ratio)| format!("{:.2}x{}", ratio.speedup, live.of_rounds(ratio)));
+        let ratio = live.ratio_words(cell);
         let numbers = [digits(*ms), percent(cell.exposed_pct()), ratio.unwrap_or_default()];
         let numbers =
             numbers.iter().zip(values).map(|(number, &(_, width))| format!("{number:>width$}"));

@@ -520,11 +520,14 @@ fn facts(live: &Live, cell: &LiveCell) -> Vec<String> {
     };
     let own = Some(numbers(cell)).filter(|own| !own.is_empty());
     let own = own.map(|own| format!("{}: {own}", if live.is_running() { "so far" } else { "medians" }));
-    let beside = live.beside_standard(cell).map(|(standard, ratio)| {
-        let words = format!("{:.2}x standard{}", ratio.speedup, live.of_rounds(ratio));
+    let beside = live.beside_standard(cell).and_then(|(standard, ratio)| {
+        let words = match live.ratio_words(cell)?.split_once('x') {
+            Some((times, of_rounds)) => format!("{times}x standard{of_rounds}"),
+            None => return None,
+        };
         // numbers of other rounds would contradict the ratio
         let is_whole = [standard, cell].iter().all(|cell| cell.rounds.len() == ratio.rounds);
-        if is_whole { format!("{words} ({})", numbers(standard)) } else { words }
+        Some(if is_whole { format!("{words} ({})", numbers(standard)) } else { words })
     });
     let spec = &cell.spec;
     let setting = [Axis::TP, Axis::Option("batch"), Axis::P2P].map(|axis| axis.phrase(spec)).join(", ");

@@ -11,6 +11,17 @@ impl Live {
         Some((self.cells.get(cell.standard?)?, cell.ratio?))
     }
 
+    /// Ratio as text: `1.25x`, `1.25x in 1 round`. `noisy` if the ratio, a median over rounds, and the medians beside it
+    /// disagree on which of the two is faster.
+    pub(super) fn ratio_words(&self, cell: &LiveCell) -> Option<String> {
+        let (standard, ratio) = self.beside_standard(cell)?;
+        if contradicts(cell, standard, ratio) {
+            return Some("noisy".to_owned());
+        }
+        let of_rounds = if ratio.rounds == 1 && self.rounds > 1 { " in 1 round" } else { "" };
+        Some(format!("{:.2}x{of_rounds}", ratio.speedup))
+    }
+
     /// Compares the cells with their `standard` whose rounds, or those of `standard`, changed: a frame reads the ratio.
     pub(super) fn compare_with_standard(&mut self) {
         for at in 0..self.cells.len() {
@@ -24,11 +35,6 @@ impl Live {
                 (cell.ratio, cell.ratio_of) = (ratio, runs);
             }
         }
-    }
-
-    /// ` in 1 round` if only the first of several rounds is behind a ratio.
-    pub(super) fn of_rounds(&self, ratio: RatioSoFar) -> &'static str {
-        if ratio.rounds == 1 && self.rounds > 1 { " in 1 round" } else { "" }
     }
 
     /// Caveats of a number of this many rounds, in full and in short: ` (1 round, noise unknown yet)`.
@@ -60,7 +66,10 @@ impl Live {
         let is_choice = |cell: &&LiveCell| !cell.rounds.is_empty() && !cell.spec.architecture.is_limit();
         let finished = || self.cells.iter().filter(is_choice);
         let is_noisy = |cell: &LiveCell| self.noise.is_some() || cell.step_spread() >= NOISY_SPREAD;
-        let speedups = finished().filter_map(|cell| Some((cell, self.beside_standard(cell)?.1)));
+        let speedups = finished().filter_map(|cell| {
+            let (standard, ratio) = self.beside_standard(cell)?;
+            (!contradicts(cell, standard, ratio)).then_some((cell, ratio))
+        });
         let fastest = speedups.max_by(|a, b| a.1.speedup.total_cmp(&b.1.speedup));
         if let Some((cell, ratio)) = fastest.filter(|(_, ratio)| ratio.speedup >= FASTER) {
             let own = format!("{} {:.2}x standard", self.title(&cell.spec), ratio.speedup);
@@ -94,6 +103,12 @@ impl Live {
         };
         best.into_iter().flat_map(words).collect()
     }
+}
+
+/// True if the tokens/s of a cell and of its `standard`, of all their rounds, order them the other way than their ratio does.
+fn contradicts(cell: &LiveCell, standard: &LiveCell, ratio: RatioSoFar) -> bool {
+    let rates = cell.tokens_per_s.zip(standard.tokens_per_s);
+    rates.is_some_and(|(own, other)| (own > other) != (ratio.speedup > 1.0) && own != other)
 }
 
 impl LiveCell {

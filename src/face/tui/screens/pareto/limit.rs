@@ -161,8 +161,8 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
         };
         let rivals = match (list(true), list(false)) {
             (close, others) if close.is_empty() => format!("({others})"),
-            (close, others) if others.is_empty() => format!("({CLOSE}{close})"),
-            (close, others) => format!("({CLOSE}{close}), {others}"),
+            (close, others) if others.is_empty() => format!("({tied}{close})", tied = tie_word(point)),
+            (close, others) => format!("({tied}{close}), {others}", tied = tie_word(point)),
         };
         format!("{with_unit} {rivals}")
     };
@@ -173,7 +173,7 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     texts.extend(counts.flat_map(|count| [0, 1].map(|form| beside(count, form))));
     // a tied rival's number is close to the winner's
     let tied = rivals.first().filter(|rival| rival.is_tied);
-    let tied = tied.map(|rival| format!("({CLOSE}{})", rival.architecture));
+    let tied = tied.map(|rival| format!("({}{})", tie_word(point), rival.architecture));
     // the axis has the unit
     texts.extend(tied.iter().flat_map(|tied| [format!("{with_unit} {tied}"), format!("{name} {tied}")]));
     texts.extend([with_unit, name]);
@@ -189,11 +189,13 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     Some((bound.clone(), text.clone()))
 }
 
-/// Prefix of the rivals that tie with the best point. Intervals of measured points may overlap although their ratio, paired
-/// by round, shows a lead.
-const CLOSE: &str = "close: ";
+/// Prefix of the rivals that tie with a best point. Intervals of measured points may overlap, however far apart noise puts
+/// their medians, although their ratio, paired by round, shows a lead.
+fn tie_word(best: &ParetoPoint) -> &'static str {
+    if best.provenance == Provenance::Simulated { "close: " } else { "undecided: " }
+}
 
-/// Meaning of [`CLOSE`], for simulations with their errors against measurements; then shorter. Empty if no rival ties with
+/// Meaning of [`tie_word`], for simulations with their errors against measurements; then shorter. Empty if no rival ties with
 /// the best point.
 pub fn tie_meanings(pareto: &Pareto) -> Vec<String> {
     let Some(point) = pareto.current() else { return Vec::new() };
@@ -201,7 +203,7 @@ pub fn tie_meanings(pareto: &Pareto) -> Vec<String> {
         return Vec::new();
     }
     if point.provenance != Provenance::Simulated {
-        return vec!["close: intervals overlap".to_owned()];
+        return vec!["undecided: intervals overlap".to_owned()];
     }
     let meaning = "close: within the simulator's error".to_owned();
     let errors = pareto.errors.get(&point.group).map(String::as_str);

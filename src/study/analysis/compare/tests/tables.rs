@@ -46,7 +46,10 @@ fn a_pivot_names_the_fastest_of_each_setting() {
     assert_eq!(wins.iter().sum::<usize>(), 1, "standard wins where all are slower");
     let table = pivot_table(&report, &pivot).csv(::table::render::Sourced::ByRow);
     assert_eq!(table.lines().count(), 6);
-    assert!(table.contains("baseline_tpot_ms,ladder_tokens_per_s_ratio,"), "{table}");
+    assert!(
+        table.contains("baseline_tpot_ms,ladder_tokens_per_s_ratio,ladder_tokens_per_s_ratio_ci95_low,"),
+        "{table}"
+    );
     assert!(table.contains("parallel ≈ ladder") && table.contains("ladder ≈ parallel"), "{table}");
     assert!(table.contains("standard ≈ ladder"), "a tie with the baseline: {table}");
 }

@@ -349,7 +349,7 @@ fn the_pivot_is_exported_with_a_row_per_setting() {
     let all = csv(&driver);
     assert_eq!(all.lines().count(), 2);
     let header = all.lines().next().unwrap();
-    assert!(header.contains("ladder_tokens_per_s_ratio,parallel_tokens_per_s_ratio,"), "{header}");
+    assert!(header.contains("ladder_verdict,parallel_tokens_per_s_ratio,"), "{header}");
     driver.taps("/ladder");
     driver.enter();
     assert!(!csv(&driver).contains("parallel"));

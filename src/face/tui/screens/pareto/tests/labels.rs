@@ -71,9 +71,9 @@ fn the_plot_says_which_corner_is_better_and_what_close_means() {
     }
     let mut driver = driver(120, 40);
     driver.shows("↖ better; on the frontier: ladder");
-    driver.shows("close: intervals overlap");
+    driver.shows("undecided: intervals overlap");
     driver.taps("L");
-    driver.shows("legend; close: intervals overlap");
+    driver.shows("legend; undecided: intervals overlap");
     driver.tap(KeyCode::Esc);
     next_group(&mut driver);
     driver.shows("close: within the simulator's error");

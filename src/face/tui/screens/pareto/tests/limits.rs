@@ -38,7 +38,7 @@ fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
         // the smallest window has the unit only on the axis
         let unit = if columns < 80 { "" } else { " tok" };
         driver.shows(&format!(" 6.5 ms: ladder 8x4 p2p-on, 80.6{unit}"));
-        driver.shows("(close: desync:4");
+        driver.shows("(undecided: desync:4");
         driver.shows("┊");
         let screen = driver.screen();
         let answer = screen.lines().nth(1).unwrap_or_default();
