@@ -125,8 +125,12 @@ pub enum Request {
         /// Runs to start: missing, failed, or all.
         choice: SweepSelection,
     },
-    /// Shows the result of this experiment in scope, of which no run is left.
-    StoredResult(Arc<Experiment>),
+    /// Shows the result of the stored runs of this experiment in scope.
+    StoredResult {
+        experiment: Arc<Experiment>,
+        /// Number of its runs that are not stored.
+        missing: usize,
+    },
     CancelSweep,
     SweepNews(Box<SweepEvent>),
     /// End of the sweep; the error if it could not run.

@@ -73,7 +73,11 @@ const WHATIF: [Meaning; 6] = [
 ];
 
 const TERMS: [Meaning; 16] = [
-    ("TPOT, ITL", "time per output token: decode latency / (output tokens - 1)", "inter-token latency"),
+    (
+        "TPOT, ITL",
+        "time per output token: median decode step; tokens/s includes stalls and the prefill",
+        "inter-token latency",
+    ),
     ("TTFT", "time to first token: latency of prefill", "prefill"),
     ("completion", "latency of prefill and decode together", "end-to-end e2e latency"),
     ("exposed", "communication during which the rank computes nothing", "non-overlapped"),

@@ -127,9 +127,13 @@ impl WideRounds {
         self.most_ms / self.least_ms
     }
 
-    /// Range with its ratio: `21.0 to 39.0 ms per step (1.86x)`.
+    /// Range with its ratio: `21.0 to 39.0 ms per step with stalls (1.86x)`. A TPOT, the median step, varies less.
     pub fn words(&self) -> String {
-        let unit = if self.spec.output_tokens > 1 { "ms per step" } else { "ms to the first token" };
+        let unit = if self.spec.output_tokens > 1 {
+            "ms per step with stalls"
+        } else {
+            "ms to the first token"
+        };
         let [least, most] = [self.least_ms, self.most_ms].map(digits);
         format!("{least} to {most} {unit} ({:.2}x)", self.ratio())
     }

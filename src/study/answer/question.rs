@@ -566,7 +566,9 @@ impl<'a> ComparisonQuestion<'a> {
             match WideRounds::of_side(side).filter(|_| is_own) {
                 Some(wide) => {
                     let tpot = side.rounds_tpot_ms.filter(|_| self.report.latency() == "TPOT");
-                    let [least, most] = tpot.unwrap_or([wide.least_ms, wide.most_ms]).map(digits);
+                    // rounds so far apart need no fractions, and a narrow window has no room
+                    let short = |ms: f64| if ms < 10.0 { digits(ms) } else { format!("{ms:.0}") };
+                    let [least, most] = tpot.unwrap_or([wide.least_ms, wide.most_ms]).map(short);
                     Shown::text(if least == most { least } else { format!("{least} to {most}") })
                 }
                 None => Shown::number(Some(pair.latencies_ms()[at]).filter(|_| is_own), 2),
@@ -623,7 +625,9 @@ impl<'a> ComparisonQuestion<'a> {
                 absent.for_each(|row| table.push(row));
                 continue;
             }
-            let gap = pair.hidden_share.filter(|_| !is_limit_apart);
+            // an undecided gain closes no gap
+            let is_shown = !is_limit_apart && (pair.is_simulated() || !pair.verdict.is_undecided());
+            let gap = pair.hidden_share.filter(|_| is_shown);
             let gap = match gap.filter(|_| is_slowed_by_contention(pair)) {
                 Some(share) => Shown::text(format!("{:.0} contention", 100.0 * share)),
                 None => Shown::interval(

@@ -178,7 +178,7 @@ fn a_noisy_result_stays_inconclusive_if_its_noisy_cell_is_measured_apart() {
         }
         one(&records).headline
     };
-    let noisy = "Inconclusive, run again on an idle machine: rounds of ladder vary from 35.0 to 56.0 ms per step (1.60x), ";
+    let noisy = "Inconclusive, run again on an idle machine: rounds of ladder vary from 35.0 to 56.0 ms per step with stalls (1.60x), ";
     assert!(headline(true).starts_with(noisy), "{}", headline(true));
     assert_eq!(
         headline(false),
@@ -238,7 +238,7 @@ fn wide_rounds_show_their_range_beside_ratios_by_round() {
     }
     assert!(title(&records).contains(",tok/s x by round,"), "{}", title(&records));
     let table = one(&records).table.csv(Sourced::NoRuns);
-    let ladder = table.lines().find(|row| row.contains("ladder,25.0 to 50.0,1.")).expect(&table);
+    let ladder = table.lines().find(|row| row.contains("ladder,25 to 50,1.")).expect(&table);
     assert!(ladder.ends_with("fastest") || ladder.ends_with("faster"), "{table}");
 }
 
@@ -803,7 +803,7 @@ fn a_busy_machine_is_what_is_told_first() {
     assert_eq!(
         answer.noise.as_deref(),
         Some(
-            "Noisy: rounds of standard, P2P on vary from 25.0 to 40.0 ms per step (1.60x), those of 2 of 6 cells by 1.3x or \
+            "Noisy: rounds of standard, P2P on vary from 25.0 to 40.0 ms per step with stalls (1.60x), those of 2 of 6 cells by 1.3x or \
              more; overloaded, load 7.5 on 2 cores. Run everything again on an idle machine; new runs replace these."
         )
     );
@@ -961,7 +961,7 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
     let headline = one(&records.concat()).headline;
     assert!(
         headline.contains(
-            "rounds of ladder vary from 18.0 to 21.2 ms per step (1.18x), more than any choice differs from standard \
+            "rounds of ladder vary from 18.0 to 21.2 ms per step with stalls (1.18x), more than any choice differs from standard \
              (ladder: "
         ),
         "{headline}"

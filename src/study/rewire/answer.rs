@@ -267,10 +267,9 @@ impl Rewiring {
                 | Architecture::Parallel
                 | Architecture::UpperBound
         );
-        match is_validated {
-            true => TieBand::of_rewired(self.hardware.as_deref(), &self.changes(choice)),
-            false => TieBand::UNKNOWN,
-        }
+        let band = TieBand::of_rewired(self.hardware.as_deref(), &self.changes(choice));
+        let is_wide = band.share >= TieBand::UNKNOWN.share;
+        if is_validated || is_wide { band } else { TieBand::UNKNOWN }
     }
 
     /// Note on architectures whose plan merges products that the trace has apart: a simulated run of them is faster.

@@ -42,6 +42,9 @@ fn enter_shows_the_result_of_an_interrupted_experiment() {
     );
     assert_eq!(driver.state.cx.tab, Tab::Live);
     assert!(!driver.state.live.is_running());
+    driver.shows("stored result of quickstart; r runs the 2 missing runs, R runs all again");
+    let effects = driver.keys("r");
+    assert!(matches!(&effects[..], [Effect::Sweep(SweepOrder::Start { .. }), ..]), "{effects:?}");
 }
 
 #[test]

@@ -352,8 +352,8 @@ fn squeezed(values: &[String], width: usize) -> Option<Vec<String>> {
     (are_names && differ).then_some(texts)
 }
 
-/// Values of a row that fit whole, or squeezed names of an unselected row, including the one in column `in_view`, which is cut if it is too wide. Also whether
-/// values are hidden on the left, and how many on the right.
+/// Values of a row that fit whole, or squeezed names of an unselected row; the one in column `in_view` is among them, cut if
+/// it is too wide. Also whether values are hidden on the left, and how many on the right.
 fn chips(row: &DraftRow, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<Chip>, bool, usize) {
     let text = |i: usize, value: &String| {
         if i + 1 == column { format!("[{value}]") } else { format!(" {value} ") }

@@ -29,7 +29,8 @@ impl Experiments {
         match entry.and_then(|entry| Some((entry.experiment.clone().ok()?, entry.shown()))) {
             Some((experiment, shown)) => {
                 cx.scope.show_listed(shown);
-                cx.request(Request::StoredResult(Arc::from(experiment)));
+                let missing = stored.runs - stored.done;
+                cx.request(Request::StoredResult { experiment: Arc::from(experiment), missing });
             }
             None => self.run(SweepSelection::Missing, cx),
         }
@@ -73,7 +74,7 @@ fn start(
         cx.scope.show_listed(shown);
     }
     match choice == SweepSelection::Missing && stored.is_complete() {
-        true => cx.request(Request::StoredResult(experiment)),
+        true => cx.request(Request::StoredResult { experiment, missing: 0 }),
         false => cx.request(Request::Sweep { experiment, choice }),
     }
 }

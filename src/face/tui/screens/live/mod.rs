@@ -145,7 +145,10 @@ impl Acts for Live {
             Act::OpenCell => (has_record(), "no run of this cell yet"),
             Act::Pause => (running || queued, "no sweep is running"),
             Act::CancelCell | Act::CancelAll | Act::Follow => (running, "no sweep is running"),
-            Act::RetryFailed => (self.was_interrupted() || self.has_failures(), "nothing failed"),
+            Act::RetryFailed => {
+                let has_missing = self.was_interrupted() || self.missing > 0;
+                (has_missing || self.has_failures(), "nothing failed")
+            }
             Act::RunAll => (self.can_run_all(), "no finished sweep"),
             Act::LogUp | Act::LogDown => {
                 (self.selected().is_some() || self.shows_answer(), "nothing to scroll")
@@ -232,7 +235,7 @@ impl Screen for Live {
     fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
         match request {
             Request::Sweep { experiment, choice } => self.sweep(experiment, choice, cx),
-            Request::StoredResult(experiment) => self.show_stored(experiment, cx),
+            Request::StoredResult { experiment, missing } => self.show_stored(experiment, missing, cx),
             Request::CancelSweep => self.cancel(cx),
             Request::SweepNews(event) => {
                 // the footer shows the last note; the message history has all of them
@@ -481,7 +484,7 @@ impl Live {
     }
 
     /// Shows the stored result of the experiment in scope, in place of an ended sweep of another.
-    fn show_stored(&mut self, experiment: Arc<Experiment>, cx: &mut Context) {
+    fn show_stored(&mut self, experiment: Arc<Experiment>, missing: usize, cx: &mut Context) {
         let name = experiment.name.clone();
         if self.is_running() {
             let all = cx.key::<Experiments>(experiments::Act::RunAll);
@@ -496,11 +499,17 @@ impl Live {
             self.forget_sweep();
             SWEEP_QUESTIONS.into_iter().for_each(|slot| cx.forget::<Self>(slot));
         }
-        self.source = Some(experiment);
+        (self.source, self.missing) = (Some(experiment), if is_own { 0 } else { missing });
         self.show_cell = false;
         cx.tab = Tab::Live;
         let all = cx.key::<Self>(Act::RunAll);
-        cx.inform(format!("stored result of {name}; {all} runs all again"));
+        let resume = match self.missing {
+            0 => String::new(),
+            missing => {
+                format!("{} runs the {missing} missing runs, ", cx.key::<Self>(Act::RetryFailed))
+            }
+        };
+        cx.inform(format!("stored result of {name}; {resume}{all} runs all again"));
     }
 
     /// Handles the end of a sweep: quits if the user is waiting for that, otherwise starts the next one.
@@ -631,6 +640,7 @@ impl Live {
                 };
                 self.sweep(experiment, choice, cx);
             }
+            () if self.missing > 0 => self.sweep(experiment, SweepSelection::Missing, cx),
             () if self.has_failures() => self.sweep(experiment, SweepSelection::Failed, cx),
             () if self.is_running() => cx.inform("the sweep is running, and no run of it has failed"),
             () => {

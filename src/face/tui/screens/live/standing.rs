@@ -56,16 +56,21 @@ impl Live {
 
     /// Best finished cell, in full and then in shorter forms: `best so far: ladder tp2 1.25x standard's tok/s (1 round, noise
     /// unknown yet)`. If none is faster than its `standard`, the fastest `standard`; before any has its `standard`, the cell
-    /// with the most tokens/s. A lead in one round within the spread of the steps is none. Noise is named: `standard tp2 800
-    /// tok/s (noisy)`.
+    /// with the most tokens/s. A lead in one round within the spread of the steps is none, nor is any while rounds are
+    /// noisy.
     pub(super) fn best(&self) -> Vec<String> {
         /// Least speedup that two decimals show as one.
         const FASTER: f64 = 1.005;
         /// Least spread of the steps of a run that counts as noise.
         const NOISY_SPREAD: f64 = 0.5;
+        if self.noise.is_some() {
+            return ["no winner yet: rounds are noisy", "no winner yet: noisy"]
+                .map(str::to_owned)
+                .to_vec();
+        }
         let is_choice = |cell: &&LiveCell| !cell.rounds.is_empty() && !cell.spec.architecture.is_limit();
         let finished = || self.cells.iter().filter(is_choice);
-        let is_noisy = |cell: &LiveCell| self.noise.is_some() || cell.step_spread() >= NOISY_SPREAD;
+        let is_noisy = |cell: &LiveCell| cell.step_spread() >= NOISY_SPREAD;
         let speedups = finished().filter_map(|cell| {
             let (standard, ratio) = self.beside_standard(cell)?;
             (!contradicts(cell, standard, ratio)).then_some((cell, ratio))

@@ -81,6 +81,8 @@ pub struct Live {
     pub answers: Option<Vec<Answer>>,
     /// Experiment whose stored result is shown before the first sweep.
     pub earlier: Option<String>,
+    /// Number of runs that a stored result lacks.
+    pub missing: usize,
     /// Wrapped lines of the result, the width they are wrapped to, and true if they are its details.
     pub wrapped: ((u16, bool), Vec<(String, Role)>),
     pub result_scroll: usize,

@@ -11,6 +11,7 @@ use base::statistics::distinct;
 use plan::Architecture;
 use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, ParetoPoint, Series, XAxis};
 use study::plot::limit_words;
+use study::validate::TieBand;
 use table::{P2p, Provenance};
 
 impl Pareto {
@@ -144,7 +145,8 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
         return pareto.limit.map(|_| (named_bound, nothing(pareto)));
     };
     let point = pareto.point(&winner.run)?;
-    let name = format!("{}, {}", named(point), digits(winner.y));
+    let at_limit = if is_at_limit(pareto, point) { AT_LIMIT } else { "" };
+    let name = format!("{}, {}{at_limit}", named(point), digits(winner.y));
     // without a limit, the beginning has the unit
     let with_unit = match pareto.limit {
         Some(_) => format!("{name} {unit}"),
@@ -195,12 +197,29 @@ fn tie_word(best: &ParetoPoint) -> &'static str {
     if best.provenance == Provenance::Simulated { "close: " } else { "undecided: " }
 }
 
+/// Mark of a simulated point that meets the limit by less than its error.
+const AT_LIMIT: &str = " (≈limit)";
+
+/// True if a simulated point is as close to the limit as the simulator's error.
+fn is_at_limit(pareto: &Pareto, point: &ParetoPoint) -> bool {
+    let x = pareto.axes.x.value(point);
+    let margin = pareto.limit.zip(x).map(|(limit, x)| (x / limit - 1.0).abs());
+    point.provenance == Provenance::Simulated
+        && margin.is_some_and(|margin| margin < TieBand::from_spec(&point.spec).share)
+}
+
 /// Meaning of [`tie_word`], for simulations with their errors against measurements; then shorter. Empty if no rival ties with
 /// the best point.
 pub fn tie_meanings(pareto: &Pareto) -> Vec<String> {
     let Some(point) = pareto.current() else { return Vec::new() };
     if !pareto.best_within.iter().any(|rival| rival.is_tied) {
-        return Vec::new();
+        let winner = pareto.best_within.first().and_then(|winner| pareto.point(&winner.run));
+        let is_near = winner.is_some_and(|winner| is_at_limit(pareto, winner));
+        return if is_near {
+            vec![format!("{}: within the simulator's error of it", AT_LIMIT.trim())]
+        } else {
+            Vec::new()
+        };
     }
     if point.provenance != Provenance::Simulated {
         return vec!["undecided: intervals overlap".to_owned()];

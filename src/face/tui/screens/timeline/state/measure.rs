@@ -75,17 +75,22 @@ impl MeasuredInterval {
     }
 }
 
-/// Operations of an interval (ns of the trace) by name, in time linear in its spans.
+/// Operations of an interval (ns of the trace) by name, in time linear in its spans. Its time is that of the interval, as far as
+/// the trace covers it, also if no operation runs at its ends.
 pub fn operations(index: &TraceIndex, window: TimeWindow) -> OperationTable {
-    let Some(spans) = touched_spans(index, window) else {
-        return analysis::operation_table(&index.trace, &selection(&index.trace, window), |_| true);
+    let all = |trace: &Trace| analysis::operation_table(trace, &selection(trace, window), |_| true);
+    let table = match touched_spans(index, window) {
+        None => all(&index.trace),
+        Some(spans) => {
+            let mut table = all(&with_spans(index, &spans));
+            for longest in &mut table.longest {
+                *longest = spans[*longest] as usize;
+            }
+            table
+        }
     };
-    let part = with_spans(index, &spans);
-    let mut table = analysis::operation_table(&part, &selection(&part, window), |_| true);
-    for longest in &mut table.longest {
-        *longest = spans[*longest] as usize;
-    }
-    table
+    let (from, to) = (window.from.max(index.bounds.from), window.to.min(index.bounds.to));
+    OperationTable { time_us: to.saturating_sub(from).max(0) as f64 / 1e3, ..table }
 }
 
 /// Selection of an interval (ns of the trace), for a trace or a part of it.

@@ -430,6 +430,7 @@ fn the_docked_operations_are_of_the_window_while_it_shows_less_than_the_step() {
     let all = study::analysis::operation_table(&index.trace, &selection, |_| true);
     let shown = &view(&driver).docked_table().counted.as_ref().expect("it is counted").table;
     assert_eq!((&shown.rows, &shown.longest), (&all.rows, &all.longest));
+    assert_eq!(shown.time_us, window.width() as f64 / 1e3, "shares are of the window in the title");
     let of = if all.is_clipped { "clipped to" } else { "in" };
     driver.shows(&format!("operations {of} the window ({}) per rank", ns(window.width())));
     driver.taps("--");
