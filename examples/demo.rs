@@ -41,7 +41,7 @@ use Act::{Command, Keys, Start};
 const ACTS: &[Act] = &[
     Command("ladderscope sweep paper-70b --dir paper | head -n 12"),
     Command("ladderscope compare --dir paper --by architecture --filter 'tp:8 batch:16 p2p:off'"),
-    Start("ladderscope --dir paper", "paper-405b"),
+    Start("ladderscope --dir paper", "collective"),
     Keys(&["3", "/", "arch:ladder tp:8 p2p:off", "\r"], "runs"),
     // its last run: every lane, and the critical path
     Keys(&["G", "\r", "]", "]", "+", "+", "+", "+", "+", "p"], "critical"),

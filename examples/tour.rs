@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", path.display());
     let mut workbench = Workbench::open(&program, place.path(), &[], (120, 36));
     // keys before the experiments are read would select nothing
-    workbench.wait_for("paper-405b");
+    workbench.wait_for("collective");
     for scene in SCENES {
         for key in scene.keys {
             workbench.press(key);
