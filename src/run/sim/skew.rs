@@ -380,7 +380,7 @@ impl Rank {
             }
             if !dependencies.inline[operation] {
                 let work = self.durations[operation];
-                // its launch may be late: nothing contends until then
+                // a late launch delays the start; nothing contends before it
                 let released =
                     self.floors.get(operation).map_or(start, |floor| floor.saturating_sub(work));
                 let (start, left) = (start.max(released), work as f64);

@@ -97,7 +97,7 @@ pub use side_by_side::{
     ComparedSide, Decoding, Difference, MeasureValues, SideBySide, rest_name, side_by_side,
 };
 pub(crate) use steps::step_windows;
-pub use steps::{StepSummary, StepTime, UNKNOWN_WORK, mixed_steps, steps, steps_table};
+pub use steps::{StepSummary, StepTime, UNKNOWN_WORK, mixed_steps, steps, steps_table, typical_step};
 pub use trainings::{
     ArchitectureCurve, ComparedTrainings, CurvePoint, TrainingSet, compared_trainings, one_training_set,
     training_sets,

@@ -97,6 +97,16 @@ pub fn step_windows(trace: &Trace) -> HashMap<u32, Vec<(TimeInterval, StepKey)>>
     windows
 }
 
+/// Index of the typical one of successive steps with these lengths: the one nearest to the median length; of several, the
+/// one nearest to the middle.
+pub fn typical_step(lengths: &[i64]) -> Option<usize> {
+    let mut ascending = lengths.to_vec();
+    ascending.sort_unstable();
+    let middle = lengths.len() / 2;
+    let median = *ascending.get(middle)?;
+    (0..lengths.len()).min_by_key(|at| (lengths[*at].abs_diff(median), at.abs_diff(middle)))
+}
+
 fn numbered<'r>(runs: &'r SpanRuns) -> Vec<(StepKey, Vec<&'r SpanRun>)> {
     runs.by_step().into_iter().filter(|(key, _)| key.step != NO_STEP).collect()
 }

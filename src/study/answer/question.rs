@@ -544,7 +544,7 @@ impl<'a> ComparisonQuestion<'a> {
     pub fn table(&self, missing: &[&Record]) -> (Table, OmittedRows) {
         let by = format!("!{}", self.report.by.replace('_', " "));
         let baseline = self.report.pairs.first().map_or_else(String::new, |pair| self.baseline(pair));
-        // ratios that those of the latencies contradict are paired by round
+        // says that ratios are paired by round where the latencies shown seem to contradict them
         let is_by_round = |pair: &Comparison| {
             let is_wide = |side: &Side| WideRounds::of_side(side).is_some();
             let is_paired = pair.side.rounds.min(pair.baseline_side.rounds) > 1;
@@ -625,7 +625,7 @@ impl<'a> ComparisonQuestion<'a> {
                 absent.for_each(|row| table.push(row));
                 continue;
             }
-            // an undecided gain closes no gap
+            // without a decided gain, the gap closed is undecided too
             let is_shown = !is_limit_apart && (pair.is_simulated() || !pair.verdict.is_undecided());
             let gap = pair.hidden_share.filter(|_| is_shown);
             let gap = match gap.filter(|_| is_slowed_by_contention(pair)) {

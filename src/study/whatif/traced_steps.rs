@@ -10,6 +10,7 @@ use super::answer::{
 };
 use super::question::{TPS, compare_with, own_link};
 use super::variant::WhatIfVariant;
+use crate::analysis::{step_windows, typical_step};
 use crate::rewire::{
     LayerCollectives, RewireAnswer, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection,
 };
@@ -21,7 +22,7 @@ use model::Model;
 use plan::{Architecture, Phase};
 use table::{Backend, Provenance, Spec};
 use trace::overlap::StepKey;
-use trace::{ImportReport, NO_STEP, Trace};
+use trace::{ImportReport, Trace};
 
 /// Measured steps of a trace with their kernels and all-reduces, as the starting point of the sliders. All numbers are
 /// medians over the steps, as in [`crate::verdict`] and `ladderscope rewire`.
@@ -383,30 +384,20 @@ impl TracedSteps {
     }
 }
 
-/// Marked step of a phase whose length is nearest to the median; of several, the one nearest to their middle. `None` if the
-/// trace marks no step of the phase.
+/// Typical step of a phase by [`typical_step`]; `None` if the trace marks no step of the phase.
 fn typical_key(trace: &Trace, phase: Phase) -> Option<StepKey> {
     let mut windows: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
-    let of_phase = |key: &StepKey| key.phase == phase && key.step != NO_STEP;
-    for span in &trace.spans {
-        let key = StepKey::from_span(span);
-        if of_phase(&key) {
-            let window = windows.entry(key).or_insert((span.start_ns, span.end_ns));
-            *window = (window.0.min(span.start_ns), window.1.max(span.end_ns));
+    for ((from, to), key) in step_windows(trace).into_values().flatten() {
+        if key.phase == phase {
+            let window = windows.entry(key).or_insert((from, to));
+            *window = (window.0.min(from), window.1.max(to));
         }
     }
     let mut steps: Vec<(i64, StepKey, i64)> =
         windows.into_iter().map(|(key, (from, to))| (from, key, to - from)).collect();
     steps.sort_unstable();
-    let mut lengths: Vec<i64> = steps.iter().map(|(.., length)| *length).collect();
-    lengths.sort_unstable();
-    let middle = lengths.len() / 2;
-    let median = *lengths.get(middle)?;
-    let distance = |(at, (.., length)): &(usize, &(i64, StepKey, i64))| {
-        (length.abs_diff(median), at.abs_diff(middle))
-    };
-    let nearest = steps.iter().enumerate().min_by_key(distance);
-    nearest.map(|(_, (_, key, _))| *key)
+    let lengths: Vec<i64> = steps.iter().map(|(.., length)| *length).collect();
+    typical_step(&lengths).map(|at| steps[at].1)
 }
 
 /// Numbers of an answer, including the slowdown of its kernels by contention.

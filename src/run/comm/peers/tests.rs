@@ -57,8 +57,8 @@ fn text<T>(result: Result<T>) -> String {
     result.err().map(|e| e.to_string()).unwrap_or_default()
 }
 
-/// What a rank hears that comes: nothing if it is let in.
-fn told(meeting: &Meeting, timeout: Duration) -> String {
+/// Error of a rank that joins; empty if it is admitted.
+fn join_error(meeting: &Meeting, timeout: Duration) -> String {
     text(Peers::connect(meeting, &secret(), timeout, None))
 }
 
@@ -221,7 +221,7 @@ fn ranks_that_take_different_ways_are_told_so() {
 fn visited(visit: impl FnOnce(u16) + Send) -> String {
     let port = port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || told(&meeting(port, 0, 2), SHORT * 3));
+        let first = scope.spawn(move || join_error(&meeting(port, 0, 2), SHORT * 3));
         visit(port);
         first.join().unwrap()
     })
@@ -236,7 +236,7 @@ fn a_rank_that_never_comes_is_named() {
     let message = visited(|_| ());
     assert!(message.starts_with("rank 1 of 2 did not come to 127.0.0.1 within"), "{message}");
     let began = Instant::now();
-    let message = told(&meeting(port(), 1, 2), SHORT);
+    let message = join_error(&meeting(port(), 1, 2), SHORT);
     assert!(message.starts_with("rank 1 did not find rank 0 at 127.0.0.1, ports "), "{message}");
     assert!(began.elapsed() < TIMEOUT);
 }
@@ -286,8 +286,8 @@ fn a_rank_that_waits_for_others_can_be_stopped() {
 fn those_who_came_hear_who_did_not() {
     let port = port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || told(&meeting(port, 0, 3), SHORT * 2));
-        let second = scope.spawn(move || told(&meeting(port, 1, 3), TIMEOUT));
+        let first = scope.spawn(move || join_error(&meeting(port, 0, 3), SHORT * 2));
+        let second = scope.spawn(move || join_error(&meeting(port, 1, 3), TIMEOUT));
         let (first, second) = (first.join().unwrap(), second.join().unwrap());
         assert!(first.starts_with("rank 2 of 3 did not come to"), "{first}");
         assert_eq!(first, second);
@@ -305,7 +305,7 @@ fn those_who_came_hear_that_rank_0_was_stopped() {
             let first = Peers::connect(&meeting(port, 0, 3), &secret(), TIMEOUT, Some(late));
             assert!(matches!(first, Err(Error::Interrupted)), "{first:?}");
         });
-        let second = told(&meeting(port, 1, 3), TIMEOUT);
+        let second = join_error(&meeting(port, 1, 3), TIMEOUT);
         assert_eq!(second, "rank 0 was stopped before all ranks came");
     });
 }
@@ -321,7 +321,7 @@ fn strangers_and_contradictions_do_not_take_part() {
             }
         };
         scanner.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let other = told(&of(port, 1, 2, 43), SHORT / 2);
+        let other = join_error(&of(port, 1, 2, 43), SHORT / 2);
         assert!(other.contains("did not find rank 0"), "{other}");
         let rank = come(&meeting(port, 1, 2)).unwrap();
         let mut answer = Vec::new();
@@ -331,7 +331,7 @@ fn strangers_and_contradictions_do_not_take_part() {
     });
     assert_eq!(message, "");
     let message = visited(|port| {
-        let theirs = told(&of(port, 1, 8, 42), TIMEOUT);
+        let theirs = join_error(&of(port, 1, 8, 42), TIMEOUT);
         assert!(
             theirs.contains("does not let rank 1 in: rank 1 was started as one of 8 ranks"),
             "{theirs}"
@@ -348,7 +348,7 @@ fn without_the_secret_nobody_takes_part_and_nobody_is_disturbed() {
     let stranger = Secret::from_text("what somebody else on this host guesses");
     let port = port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || told(&meeting(port, 0, 2), TIMEOUT));
+        let first = scope.spawn(move || join_error(&meeting(port, 0, 2), TIMEOUT));
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(!first.is_finished(), "rank 0 listens");
         }
@@ -368,7 +368,7 @@ fn without_the_secret_nobody_takes_part_and_nobody_is_disturbed() {
     thread::scope(|scope| {
         let first =
             scope.spawn(|| text(Peers::connect(&meeting(port, 0, 2), &stranger, SHORT * 8, None)));
-        let other = told(&meeting(port, 1, 2), SHORT);
+        let other = join_error(&meeting(port, 1, 2), SHORT);
         assert!(other.contains("who listens there does not have this job's secret"), "{other}");
         assert!(first.join().unwrap().starts_with("rank 1 of 2 did not come"));
     });
@@ -378,7 +378,7 @@ fn without_the_secret_nobody_takes_part_and_nobody_is_disturbed() {
 fn silence_in_numbers_keeps_nobody_out() {
     let port = port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || told(&meeting(port, 0, 2), TIMEOUT));
+        let first = scope.spawn(move || join_error(&meeting(port, 0, 2), TIMEOUT));
         let began = Instant::now();
         let mut silent = Vec::new();
         while silent.len() < 100 && began.elapsed() < TIMEOUT {
@@ -393,9 +393,9 @@ fn silence_in_numbers_keeps_nobody_out() {
 fn a_rank_that_comes_twice_is_named_at_both_ends() {
     let port = port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || told(&meeting(port, 0, 3), SHORT * 3));
+        let first = scope.spawn(move || join_error(&meeting(port, 0, 3), SHORT * 3));
         let twins: Vec<_> =
-            (0..2).map(|_| scope.spawn(move || told(&meeting(port, 1, 3), TIMEOUT))).collect();
+            (0..2).map(|_| scope.spawn(move || join_error(&meeting(port, 1, 3), TIMEOUT))).collect();
         let mut theirs: Vec<String> = twins.into_iter().map(|twin| twin.join().unwrap()).collect();
         theirs.sort_by_key(|message| message.contains("does not let"));
         let first = first.join().unwrap();

@@ -371,7 +371,7 @@ pub(in crate::analysis) struct Pair<'a> {
 pub(in crate::analysis) struct Ratio {
     pub speedup: f64,
     pub ci95: Option<[f64; 2]>,
-    /// P-value of "the ratio is 1"; `None` without an interval and for two rounds, which show too little of the noise.
+    /// P-value of "the ratio is 1"; `None` without an interval and for two rounds, too few to estimate the noise.
     pub p: Option<f64>,
     /// True if the interval excludes 1; between simulations: if the ratio is not 1.
     pub differs: bool,
@@ -415,7 +415,7 @@ impl<'a> Pair<'a> {
             rounds => {
                 let logs: Vec<f64> = by_round.iter().map(|ratio| ratio.ln()).collect();
                 let ci95 = interval_of_few(&logs).map(|ends| ends.map(f64::exp));
-                // the median can be outside if few of many rounds are off
+                // an outlier can move the interval of the mean off the median
                 let ci95 = ci95.map(|[low, high]| [low.min(speedup), high.max(speedup)]);
                 (ci95, p_value_of_few(&logs).filter(|_| rounds > 2))
             }

@@ -62,7 +62,7 @@ fn columns(
     };
     let is_chance = |at: &usize| compared.report.pairs[*at].verdict == PairVerdict::Chance;
     let widest = |content: usize, share: u16| (content.max(6) as u16).min(share);
-    // the ratio fits beside both, and beside the provenance
+    // both columns, and the provenance, leave room for the ratio
     let [value_share, cell_share] = match pair_settings.provenance {
         None if width < 100 => [width / 4, width / 4],
         _ => [width / 3, width * 2 / 5],

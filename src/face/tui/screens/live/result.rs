@@ -37,7 +37,6 @@ impl Live {
         };
         cx.ask("answer", work, |live: &mut Self, answers, cx| {
             live.answers = cx.ok_or_fail(answers);
-            live.name_key_of_run_all(cx);
             (live.show_cell, live.show_details) = (false, false);
             live.select_lead();
             (live.wrapped, live.result_scroll) = Default::default();
@@ -64,7 +63,6 @@ impl Live {
         cx.want("answer", &key, work, |live: &mut Self, answers, cx| {
             if let Some((answers, name)) = cx.ok_or_fail(answers) {
                 (live.answers, live.earlier) = (Some(answers), name);
-                live.name_key_of_run_all(cx);
                 (live.wrapped, live.result_scroll) = Default::default();
             }
         });
@@ -73,16 +71,6 @@ impl Live {
     /// True if the result is shown in place of the selected cell.
     pub(super) fn shows_answer(&self) -> bool {
         !self.show_cell && self.answers.as_ref().is_some_and(|answers| !answers.is_empty())
-    }
-
-    /// Adds the key to the advice of noisy results to run everything again.
-    fn name_key_of_run_all(&mut self, cx: &Context) {
-        const ADVICE: &str = "Run everything again";
-        if self.can_run_all() {
-            let advice = format!("{ADVICE} ({})", cx.key::<Self>(Act::RunAll));
-            let noise = self.answers.iter_mut().flatten().filter_map(|answer| answer.noise.as_mut());
-            noise.for_each(|noise| *noise = noise.replacen(ADVICE, &advice, 1));
-        }
     }
 
     /// Wraps the result or its details to the width of the area if needed, and clamps the scroll position.

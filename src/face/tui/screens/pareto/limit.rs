@@ -11,7 +11,6 @@ use base::statistics::distinct;
 use plan::Architecture;
 use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, ParetoPoint, Series, XAxis};
 use study::plot::limit_words;
-use study::validate::TieBand;
 use table::{P2p, Provenance};
 
 impl Pareto {
@@ -204,8 +203,8 @@ const AT_LIMIT: &str = " (≈limit)";
 fn is_at_limit(pareto: &Pareto, point: &ParetoPoint) -> bool {
     let x = pareto.axes.x.value(point);
     let margin = pareto.limit.zip(x).map(|(limit, x)| (x / limit - 1.0).abs());
-    point.provenance == Provenance::Simulated
-        && margin.is_some_and(|margin| margin < TieBand::from_spec(&point.spec).share)
+    // only simulated points have a band
+    margin.zip(point.band).is_some_and(|(margin, band)| margin < band.share)
 }
 
 /// Meaning of [`tie_word`], for simulations with their errors against measurements; then shorter. Empty if no rival ties with

@@ -158,14 +158,11 @@ impl TraceIndex {
         if decode.is_empty() { of_phase(Phase::Prefill) } else { decode }
     }
 
-    /// Step whose length is nearest to the median of the steady steps; of several, the one nearest to their middle.
+    /// Typical one of the steady steps.
     pub(super) fn find_typical_step(&self) -> Option<usize> {
         let steps = self.steady_steps();
-        let width = |at: usize| self.steps[at].window.width();
-        let mut widths: Vec<i64> = steps.iter().map(|at| width(*at)).collect();
-        widths.sort_unstable();
-        let (median, middle) = (*widths.get(widths.len() / 2)?, steps[steps.len() / 2]);
-        steps.into_iter().min_by_key(|at| (width(*at).abs_diff(median), at.abs_diff(middle)))
+        let lengths: Vec<i64> = steps.iter().map(|at| self.steps[*at].window.width()).collect();
+        study::analysis::typical_step(&lengths).map(|at| steps[at])
     }
 
     /// Rank (by index) and interval of the longest exposed communication in a typical step: the decode step, or step, in
