@@ -174,6 +174,9 @@ pub struct Remedy {
     pub at_best: Option<f64>,
     /// Error of the nearest validated traces, in words.
     pub error: String,
+    /// True if the speedup includes launch gaps that Python stacks lengthened, and so is an upper bound.
+    #[serde(skip)]
+    is_at_most: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -620,6 +623,8 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     let steps = &rewiring.steps;
     // while the host delays everything, other remedies only help after that one
     let host = !steps.is_launch_bound();
+    let python_calls = trace.meta.import.as_ref().map_or(0, ImportReport::python_calls);
+    let is_at_most = !host && python_calls >= MANY_PYTHON_CALLS;
     let plain = |architecture| RewireChoice { host, ..RewireChoice::from_architecture(architecture) };
     let mut choices: Vec<(&str, RewireChoice)> = Vec::new();
     if !host {
@@ -670,6 +675,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
             without_contention: answer.contended.map(|_| answer.alone.speedup),
             at_best: half.map(|half| half.best().speedup),
             error: rewiring.error_of(&answer),
+            is_at_most,
         });
     }
     Ok(Predicted { remedies, step_us: rewiring.measured().step_us, needs })

@@ -243,6 +243,10 @@ fn recorded_python_calls_are_named_beside_the_wait_for_the_host_that_they_length
         profile.event("python_function", "forward", (10_000 + call, 1), "");
     }
     let with = said(&profile.judged());
+    let [remedies, at_most] =
+        ["  ", "  < "].map(|start| with.lines().filter(|line| line.starts_with(start)).count());
+    assert!(at_most > 0 && at_most == remedies, "upper bounds, as in what-if: {with}");
+    assert!(!without.contains("  < "), "{without}");
     let (_, after) = with.split_once("(launch-bound)").expect("the wait");
     assert!(after.contains("Recorded with Python stacks (1000 calls), which slows the host"), "{with}");
 }

@@ -629,7 +629,7 @@ impl Verdict {
             };
             // what-if and `rewire` without a fused all-reduce have a lower limit
             let kept = if has_fused { "; upper-bound keeps the norm kernels" } else { "" };
-            format!(" ({:.2}x if {free} cost nothing{kept})", limit.speedup)
+            format!(" ({}{:.2}x if {free} cost nothing{kept})", limit.at_most(), limit.speedup)
         });
         // delayed:2 changes all-reduces, and traces with exchanges have none
         let exchanges = self.remedies.iter().any(|remedy| remedy.name.ends_with("farskip"));
@@ -733,6 +733,11 @@ impl Remedy {
             }
             _ => String::new(),
         };
-        format!("  {:.2}x{range}  {}", self.speedup, self.name)
+        format!("  {}{:.2}x{range}  {}", self.at_most(), self.speedup, self.name)
+    }
+
+    /// Sign before a speedup that is an upper bound, as on the what-if screen.
+    fn at_most(&self) -> &'static str {
+        if self.is_at_most { "< " } else { "" }
     }
 }
