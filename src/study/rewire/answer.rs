@@ -361,9 +361,23 @@ impl Rewiring {
 
     /// Median all-reduce time per rank and step, including the wait for the last rank (us).
     pub fn all_reduce_us(&self) -> f64 {
+        self.changed_all_reduce_us(LatencyChange::NONE)
+    }
+
+    /// [`Self::all_reduce_us`] with the link, TP and collective of a choice; the waits stay as traced.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no profile covers the collective.
+    pub(crate) fn all_reduce_us_with(&self, choice: &RewireChoice) -> Result<f64> {
+        Ok(self.changed_all_reduce_us(self.instead(&self.changed(choice))?))
+    }
+
+    fn changed_all_reduce_us(&self, change: LatencyChange) -> f64 {
         let of_step = |at: &usize| {
             let reduces = self.steps.steps[*at].reduces.iter();
-            reduces.map(|reduced| reduced.transfer + reduced.waited).sum::<i64>() as f64 / 1e3
+            let ns = reduces.map(|reduced| change.latency_ns(reduced.transfer) + reduced.waited);
+            ns.sum::<i64>() as f64 / 1e3
         };
         median(&self.chosen.iter().map(of_step).collect::<Vec<_>>()).unwrap_or(0.0)
     }

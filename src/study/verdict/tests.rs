@@ -4,7 +4,7 @@ use super::profile_tests::*;
 use super::words::percent;
 use super::*;
 use crate::analysis::trace_report;
-use crate::whatif::TracedSteps;
+use crate::whatif::{TracedSteps, WhatIfVariant};
 use plan::{Lane, Phase};
 use trace::testing::{span, trace};
 use trace::{CollectiveInfo, OperationKind, ProcessGroup};
@@ -567,6 +567,9 @@ fn what_if_carries_the_caution_on_python_stacks() {
     assert!(answer.launch_gaps.unwrap().has_python_stacks);
     let line = answer.launch_bound("c").unwrap();
     assert!(line.contains("; overstated, as Python stacks slow the host"), "{line}");
+    assert!(!answer.is_overstated(), "the gaps are still there");
+    let without_gaps = WhatIfVariant { no_launch_gaps: true, ..traced.base.clone() };
+    assert!(traced.answer(&without_gaps).unwrap().is_overstated());
 }
 
 /// The sliders over a trace have the verdict's remedies, with the same numbers.

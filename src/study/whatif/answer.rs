@@ -255,6 +255,13 @@ pub struct WhatIfAnswer {
     pub profile_values: ProfileValues,
     /// Link with all slider changes; `None` for one rank, or if the link has no times at this TP.
     pub link: Option<CellLink>,
+    /// Time of one all-reduce of a decode step with all slider changes, inside the model (us); from a trace, the median, with
+    /// the traced wait for the last rank. `None` without all-reduces, or if no profile covers them.
+    pub all_reduce_us: Option<f64>,
+    /// Speedup of [`Self::wiring`] over `standard` by [`TracedSteps::simulated_speedup`]; `None` for a simulated cell.
+    ///
+    /// [`TracedSteps::simulated_speedup`]: super::TracedSteps::simulated_speedup
+    pub simulated_speedup: Option<f64>,
     /// Error of the predictions, in words.
     pub error: String,
     /// Launch gaps of launch-bound steps of a trace.
@@ -339,6 +346,11 @@ impl WhatIfAnswer {
     pub fn launches_hide_gains(&self) -> Option<(LaunchGaps, [f64; 2])> {
         let gaps = self.launch_gaps.filter(|_| self.gains_nothing())?;
         Some((gaps, gaps.speedups_without?))
+    }
+
+    /// True if launch gaps that Python stacks lengthened are removed, so that all speedups over the trace are upper bounds.
+    pub fn is_overstated(&self) -> bool {
+        self.launch_gaps.is_some_and(|gaps| gaps.has_python_stacks && gaps.is_removed)
     }
 
     /// Line on the launch-bound steps of a trace; `remove` names the key or option that removes the gaps.

@@ -81,9 +81,12 @@ impl WhatIfVariant {
         let mut two: Vec<StepStrip> = strip(&standard).into_iter().collect();
         two.extend(strip(&chosen));
         let is_linked = question.spec.tp > 1 && link_problem(&question.spec, &question.target).is_none();
+        let link = is_linked.then(|| question.link());
         Ok(WhatIfAnswer {
             variant: self.clone(),
-            link: is_linked.then(|| question.link()),
+            all_reduce_us: link.as_ref().map(|link| link.times.charged_us),
+            simulated_speedup: None,
+            link,
             error: nearest_error(&question.spec),
             launch_gaps: None,
             assumptions: None,

@@ -8,7 +8,7 @@ use super::answer::{
     LaunchGaps, NetworkValues, ProfileValues, SimulatedMetrics, StepStrip, StripSpan, WhatIfAnswer,
     WhatIfRow, rival_of, shown_with,
 };
-use super::question::{TPS, compare_with, own_link};
+use super::question::{TPS, WhatIfQuestion, compare_with, own_link};
 use super::variant::WhatIfVariant;
 use crate::analysis::{step_windows, typical_step};
 use crate::rewire::{
@@ -20,6 +20,7 @@ use base::text::{counted, latency};
 use machine::hardware::Target;
 use model::Model;
 use plan::{Architecture, Phase};
+use run::sim::Simulator;
 use table::{Backend, Provenance, Spec};
 use trace::overlap::StepKey;
 use trace::{ImportReport, Trace};
@@ -141,11 +142,38 @@ impl TracedSteps {
         self.rewiring.steps.phase
     }
 
-    /// Median time of one of the layers' all-reduces, with the wait for the last rank (us); `None` without any.
-    pub fn all_reduce_us(&self) -> Option<f64> {
+    /// Median time of one of the layers' all-reduces, with the wait for the last rank (us).
+    fn all_reduce_us(&self, choice: &RewireChoice) -> Option<f64> {
         let count = 2 * self.rewiring.steps.layers;
         let has_some = self.rewiring.steps.ends == LayerCollectives::AllReduces && count > 0;
-        has_some.then(|| self.rewiring.all_reduce_us() / f64::from(count))
+        let all_us = || self.rewiring.all_reduce_us_with(choice).ok();
+        has_some.then(all_us)?.map(|all_us| all_us / f64::from(count))
+    }
+
+    /// True if the latency of the link counts the launch of the all-reduce's kernel, as an emulated link on a GPU does: the
+    /// traced kernel is shorter by it.
+    pub fn latency_includes_launch(&self) -> bool {
+        self.run().is_some_and(|run| run.link.is_emulated() && run.backend == Backend::Cuda)
+    }
+
+    /// Speedup of a variant's [`WhatIfAnswer::wiring`] over `standard` in a simulation of the traced decode steps' own cell;
+    /// `None` if the variant changes more than the architecture, for other engines' traces and simulated ones, and for a
+    /// machine without a profile.
+    pub fn simulated_speedup(&self, simulator: &Simulator, variant: &WhatIfVariant) -> Option<f64> {
+        let is_simulable = self.run()?.backend == Backend::Cuda && self.phase() == Phase::Decode;
+        let mut plain = variant.clone();
+        plain.cell.architecture.clone_from(&self.base.cell.architecture);
+        if !is_simulable || plain != self.base {
+            return None;
+        }
+        let (cell, _) = WhatIfVariant::from_spec(&self.base.cell);
+        let question = WhatIfQuestion::new(simulator, &cell).ok()?;
+        let tpot_ms = |architecture: Architecture| {
+            let spec = Spec { architecture, ..question.spec.clone() };
+            question.numbers(&spec).ok().map(|(numbers, _)| numbers.tpot_ms)
+        };
+        let rival = rival_of(&variant.cell.architecture);
+        Some(tpot_ms(Architecture::Standard)? / tpot_ms(rival)?)
     }
 
     /// Options of the traced run; `None` for other engines' traces.
@@ -217,6 +245,8 @@ impl TracedSteps {
             spec: variant.cell.clone(),
             profile_values: self.profile_values(variant),
             link: None,
+            all_reduce_us: self.all_reduce_us(&choice),
+            simulated_speedup: None,
             error,
             launch_gaps: None,
             assumptions: Some(assumptions),
@@ -350,7 +380,13 @@ impl TracedSteps {
         let mut words = vec![match provenance {
             Provenance::Simulated => format!("kernel and {unit} times are those of a simulated run"),
             Provenance::EmulatedLink => {
-                format!("kernel times are measured, {unit} times emulated, their schedule is simulated")
+                let launch = match self.latency_includes_launch() {
+                    true => " (the link's latency includes their launch)",
+                    false => "",
+                };
+                format!(
+                    "kernel times are measured, {unit} times emulated{launch}, their schedule is simulated"
+                )
             }
             _ => format!("kernel and {unit} times are {provenance}, their schedule is simulated"),
         }];

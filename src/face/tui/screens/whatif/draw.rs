@@ -1,5 +1,7 @@
 //! Drawing of screen 7: header and sliders; the tables, plots and notes have their own files.
 
+use std::sync::Arc;
+
 use super::Act;
 use super::layout::{WhatIfAreas, areas_of, tracks};
 use super::notes::{draw_notes, headline, notes, trust};
@@ -10,7 +12,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::wrap::join_fitting;
 use base::text::{latency, without_middle};
 use plan::Phase;
-use study::whatif::{ProfileValues, Slider, WhatIfVariant};
+use study::whatif::{ProfileValues, Slider, WhatIfAnswer, WhatIfVariant};
 
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
@@ -301,7 +303,8 @@ fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf)
         let unit = if of_all.is_empty() { slider.unit() } else { &of_all };
         let room = |x: u16| usize::from(area.right().saturating_sub(x + 1));
         // the note of the selected slider has a base value that does not fit
-        let forms = base_text(whatif, slider).map(|before| {
+        let before = base_text(whatif, slider);
+        let forms = before.as_ref().map(|before| {
             let named = match slider {
                 Slider::LaunchGaps => format!("({before})"),
                 _ => format!("(base {before})"),
@@ -313,35 +316,13 @@ fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf)
         // the base takes precedence over the unit
         let has_unit = !unit.is_empty() && unit.width() <= room(x) && (fits(after_unit) || !fits(x));
         let x = if has_unit { put(buf, area, x + 1, y, unit, dim) } else { x };
-        let scaled = scaled_latency(whatif).filter(|_| slider == Slider::Alpha);
-        let traced = traced_latency(whatif).filter(|_| slider == Slider::Alpha);
-        if let Some([long, short, none]) = forms {
-            let before = long.trim_end_matches(')');
-            let also = match (&traced, scaled) {
-                (Some((_, us)), _) => Some(format!("{before}; traced {us})")),
-                (None, Some((scale, us))) => Some(format!("x{scale}={} {long}", digits(us))),
-                (None, None) => None,
-            };
-            let forms: Vec<String> = also.into_iter().chain([long, short, none]).collect();
-            put(buf, area, x + 1, y, first_fitting(&forms, room(x) as u16), dim);
-        } else if let Some((source, us)) = traced {
-            let forms = [
-                format!("({source}; traced {us})"),
-                format!("(traced {us})"),
-                format!("traced {us}"),
-                String::new(),
-            ];
-            put(buf, area, x + 1, y, first_fitting(&forms, room(x) as u16), dim);
-        } else if let Some((scale, us)) = scaled {
-            let (us, stack) = (digits(us), &whatif.variant.cell.stack);
-            let forms = [
-                format!("x {scale} by {stack} = {us}"),
-                format!("x {scale} = {us}"),
-                format!("x{scale}={us}"),
-                String::new(),
-            ];
-            put(buf, area, x + 1, y, first_fitting(&forms, room(x) as u16), dim);
-        }
+        let forms = forms.map_or_else(Vec::new, Vec::from);
+        let forms = match slider {
+            Slider::Alpha if !no_effect => latency_forms(whatif, forms),
+            Slider::Collective if !no_effect => all_reduce_forms(whatif, before.as_deref(), forms),
+            _ => forms,
+        };
+        put(buf, area, x + 1, y, first_fitting(&forms, room(x) as u16), dim);
         if index == whatif.list.selected {
             select(buf, area, y, theme);
         }
@@ -355,12 +336,56 @@ pub fn scaled_latency(whatif: &WhatIf) -> Option<(f64, f64)> {
     Some((scale, scale * Slider::Alpha.number(&whatif.variant, values)?))
 }
 
-/// Source of the latency that a trace starts from, and the median time of a traced all-reduce (us), which includes the message
-/// and the wait for the last rank; `None` without a trace, or without its all-reduces.
-fn traced_latency(whatif: &WhatIf) -> Option<(&'static str, String)> {
-    let us = whatif.traced.as_ref()?.all_reduce_us()?;
-    let source = if whatif.base.cell.link.is_emulated() { "setting" } else { "profile" };
-    Some((source, digits(us)))
+/// Text beside the latency of a small all-reduce, the longest first: its base, the source of a trace's latency, or the
+/// scaled latency. `base` has the forms of the base, if that is another one.
+fn latency_forms(whatif: &WhatIf, base: Vec<String>) -> Vec<String> {
+    let texts = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>();
+    let has_base = !base.is_empty();
+    match (&whatif.traced, scaled_latency(whatif)) {
+        (None, None) => base,
+        (Some(_), _) if has_base => base,
+        (Some(traced), _) if traced.latency_includes_launch() => {
+            texts(&["(setting, with launch)", "with launch", ""])
+        }
+        (Some(_), _) if whatif.base.cell.link.is_emulated() => texts(&["(setting)", ""]),
+        (Some(_), _) => texts(&["(profile)", ""]),
+        (None, Some((scale, us))) if has_base => {
+            let also = base.first().map(|long| format!("x{scale}={} {long}", digits(us)));
+            also.into_iter().chain(base).collect()
+        }
+        (None, Some((scale, us))) => {
+            let (us, stack) = (digits(us), &whatif.variant.cell.stack);
+            vec![
+                format!("x {scale} by {stack} = {us}"),
+                format!("x {scale} = {us}"),
+                format!("x{scale}={us}"),
+                String::new(),
+            ]
+        }
+    }
+}
+
+/// Text beside the implementation of all-reduces, the longest first: the time of one, and the base if that is another
+/// time, or another implementation `before`. Without a time, these are the forms of the `base`.
+fn all_reduce_forms(whatif: &WhatIf, before: Option<&str>, base: Vec<String>) -> Vec<String> {
+    let us = |answer: &Arc<WhatIfAnswer>| answer.all_reduce_us.map(digits);
+    let Some(now) = whatif.answer.as_ref().and_then(us) else { return base };
+    let was = whatif.base_answer.as_ref().and_then(us);
+    let source = if whatif.traced.is_some() { "traced" } else { "base" };
+    let now_us = format!("{now} us");
+    let mut forms = match (before, was) {
+        (Some(before), Some(was)) => {
+            vec![format!("{now_us} ({source} {before} {was})"), format!("{now_us} ({before} {was})")]
+        }
+        (None, Some(was)) if was != now => {
+            vec![format!("{now_us} ({source} {was})"), format!("{now_us} ({was})")]
+        }
+        (None, _) if whatif.traced.is_some() => vec![format!("{now_us} (traced)")],
+        _ => Vec::new(),
+    };
+    forms.extend(before.map(|before| format!("{now_us} ({before})")));
+    forms.extend([now_us, now, String::new()]);
+    forms
 }
 
 /// Value of a slider as shown. SM usage is derived from measured contention, so fractions are meaningless.

@@ -330,8 +330,9 @@ fn answered(
     variant: &WhatIfVariant,
     simulator: &Simulator,
 ) -> base::error::Result<Arc<WhatIfAnswer>> {
-    let answer = traced.map_or_else(|| variant.answer(simulator), |traced| traced.answer(variant));
-    answer.map(Arc::new)
+    let Some(traced) = traced else { return variant.answer(simulator).map(Arc::new) };
+    let simulated_speedup = traced.simulated_speedup(simulator, variant);
+    Ok(Arc::new(WhatIfAnswer { simulated_speedup, ..traced.answer(variant)? }))
 }
 
 /// Searches the break-even over the latency and over the bandwidth of the link.

@@ -354,6 +354,22 @@ fn measured_here(whatif: &WhatIf, answer: &WhatIfAnswer, cx: &Context) -> Option
     Some(format!("{architecture} {range} in {count}"))
 }
 
+/// Simulated speedup of the cell of a trace, beside the one predicted from its steps: `ladder 1.48x standard in this cell, with
+/// contention; from this trace 1.64x, without (emulated link)`.
+fn beside_simulator(whatif: &WhatIf, answer: &WhatIfAnswer) -> Option<String> {
+    let (traced, simulated) = (whatif.traced.as_ref()?, answer.simulated_speedup?);
+    let wiring = answer.wiring();
+    let speedup = |of: &Architecture| answer.row(of)?.numbers.as_ref().ok()?.speedup;
+    let own = speedup(&wiring)? / speedup(&Architecture::Standard)?;
+    let [with, without] = match traced.provenance() {
+        Provenance::EmulatedLink => [", with contention", ", without (emulated link)"],
+        _ => [""; 2],
+    };
+    Some(format!(
+        "{wiring} {simulated:.2}x standard in this cell{with}; from this trace {own:.2}x{without}"
+    ))
+}
+
 /// Launch gaps, break-even or assumptions, meaning of the slider, the rest of the gap, and the error; a few rows have room for
 /// what matters most.
 fn sentences(
@@ -393,8 +409,11 @@ fn sentences(
     let gap = answer.rest_of_gap().map(|said| Sentence::new("gap:", Role::Title, said, Role::Text));
     let measured = measured_here(whatif, answer, cx);
     let measured = measured.map(|said| Sentence::new("measured here:", Role::Title, said, Role::Text));
+    let simulated = beside_simulator(whatif, answer);
+    let simulated = simulated.map(|said| Sentence::new("simulator:", Role::Title, said, Role::Text));
     let is_last = area.height <= 2 && whatif.error.is_none() && launches.is_some();
-    let last = measured.into_iter().chain(link).chain(gap).chain([error]).chain(unfamiliar(answer));
+    let last = measured.into_iter().chain(simulated).chain(link).chain(gap).chain([error]);
+    let last = last.chain(unfamiliar(answer));
     let first = launches.into_iter().chain(said);
     let mut all: Vec<Sentence> = first.chain([of_slider]).chain(last).collect();
     if is_last {
@@ -548,12 +567,16 @@ fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
                     format!("; base: {base} {} ({source})", slider.unit())
                 }
             };
-            let own = whatif.traced.as_ref().and_then(|traced| traced.all_reduce_us());
-            let own = own.map_or_else(String::new, |us| {
-                format!("; median all-reduce in this trace: {}", latency(us))
-            });
-            format!("{about}{base}{own}{estimate}{}", stretch(whatif, answer))
+            let has_launch =
+                whatif.traced.as_ref().is_some_and(|traced| traced.latency_includes_launch());
+            let launch = match slider {
+                Slider::Alpha if has_launch => "; includes the launch, which the traced kernels do not",
+                _ => "",
+            };
+            let own = all_reduce(whatif, answer);
+            format!("{about}{base}{launch}{own}{estimate}{}", stretch(whatif, answer))
         }
+        Slider::Collective => about + &all_reduce(whatif, answer),
         Slider::Bandwidth => about + &estimate,
         Slider::Alpha => {
             let stack = &answer.spec.stack;
@@ -591,6 +614,18 @@ fn about_value(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
             None => about,
         },
         _ => about,
+    }
+}
+
+/// Time of one all-reduce after the changes, and of the base.
+fn all_reduce(whatif: &WhatIf, answer: &WhatIfAnswer) -> String {
+    let Some(now) = answer.all_reduce_us.map(latency) else { return String::new() };
+    let was = whatif.base_answer.as_ref().and_then(|base| base.all_reduce_us).map(latency);
+    match (was.filter(|was| *was != now), whatif.traced.is_some()) {
+        (Some(was), true) => format!("; one all-reduce: {now}, traced {was} (median)"),
+        (Some(was), false) => format!("; one all-reduce of a decode step: {now}, base {was}"),
+        (None, true) => format!("; one all-reduce: {now}, as traced (median)"),
+        (None, false) => format!("; one all-reduce of a decode step: {now}"),
     }
 }
 

@@ -985,14 +985,16 @@ fn a_trace_over_an_emulated_link_starts_at_its_values_and_scales_by_its_formula(
     let before = comm_ms(&driver);
     select(&mut driver, Slider::Alpha);
     let about = notes(&driver).into_iter().find(|note| note.starts_with("AR latency: ")).unwrap();
-    let wanted = "; base: 200 us (emulated link); median all-reduce in this trace: ";
-    assert!(about.contains(wanted), "{about}");
+    let wanted = "; base: 200 us (emulated link); one all-reduce: ";
+    assert!(about.contains(wanted) && about.contains(", as traced (median)"), "{about}");
     driver.state.whatif.change(|variant, _| variant.alpha_us = Some(100.0));
     driver.taps("jk");
     select(&mut driver, Slider::Alpha);
     let about = notes(&driver).into_iter().find(|note| note.starts_with("AR latency: ")).unwrap();
     assert!(
-        about.contains("; standard communicates for ") && about.contains("x the trace's "),
+        about.contains("; standard communicates for ")
+            && about.contains("x the trace's ")
+            && about.contains(" us, traced "),
         "{about}"
     );
     // the latency is nearly all of a small message's time
@@ -1014,11 +1016,49 @@ fn the_time_of_a_trace_has_its_provenance() {
     driver.shows("; trace 17.7 ms (emulated-link)");
     driver.hides("measured 17.7");
     // the setting of the link is not the time of a traced all-reduce
-    driver.shows(" us (setting; traced 61.7)");
+    driver.shows(" 62.25 us (setting, with launch)");
+    driver.shows(" nccl 61.7 us (traced)");
+    driver.shows(
+        "simulator: ladder 1.48x standard in this cell, with contention; from this trace 1.64x, without",
+    );
     // the recording keeps its TP
     driver.state.whatif.change(|variant, _| variant.cell.tp = 4);
     driver.taps("jk");
     driver.shows("*changed: TP 4; trace: TP 8, emulated-link 17.7 ms");
+    driver.shows(" us (traced 61.7)");
+    driver.hides("simulator: ");
+}
+
+#[test]
+fn the_time_of_one_all_reduce_follows_the_link_in_every_window() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let trace = trace::read(&path.join("traces/h100-standard-tp8-p2p-off.parquet")).unwrap();
+    for (size, unchanged, changed) in [
+        ((60, 16), "nccl 61.7 ", "nccl 40.3 "),
+        ((80, 24), "nccl 61.7 us ", "nccl 40.3 us "),
+        ((120, 40), "nccl 61.7 us (traced)", "nccl 40.3 us (61.7)"),
+        ((200, 60), "nccl 61.7 us (traced)", "nccl 40.3 us (traced 61.7)"),
+    ] {
+        let target = machine::hardware::Target::from_spec(trace.meta.spec.as_ref().unwrap()).unwrap();
+        let steps = TracedSteps::new(&trace, None, [None; 2], target, Vec::new()).unwrap();
+        let mut driver = on(size);
+        let request = Request::WhatIfTraced(Arc::new(steps), "first".into(), None);
+        let effects = driver.send(Message::Request(request));
+        driver.answer(effects);
+        driver.shows(unchanged);
+        // shorter by the modelled ratio, 41.8 to 64.1 us
+        driver.state.whatif.change(|variant, _| variant.alpha_us = Some(40.0));
+        driver.taps("jk");
+        driver.shows(changed);
+    }
+    // of a simulated cell too
+    let mut driver = on((200, 60));
+    driver.hides(" us (base 2");
+    driver.state.whatif.change(|variant, _| variant.cell.tp = 4);
+    driver.taps("jk");
+    let shown = driver.screen();
+    let row = shown.lines().find(|line| line.starts_with(" all-reduce ")).expect("a slider");
+    assert!(row.contains(" nccl ") && row.contains(" us (base 2"), "{shown}");
 }
 
 #[test]
