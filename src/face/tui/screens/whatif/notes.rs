@@ -84,7 +84,7 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
         let at_most = if has_python_stacks { "< " } else { "" };
         let clauses = [
             format!("{wiring} gains nothing: launch-bound"),
-            format!("; {key} ({remedy}): {at_most}{alone:.2}x"),
+            format!("; {key} ({remedy}): {at_most}{alone:.2}x the trace"),
             format!("; with {wiring} {at_most}{wired:.2}x"),
         ];
         return join_fitting(&clauses, room);
@@ -165,18 +165,20 @@ fn fastest_in_words(
         // steps of a simulation hardly differ
         let ends = ends.filter(|[low, high]| low != high);
         let interval = ends.map_or(String::new(), |[low, high]| format!(" [{low}, {high}]"));
-        clauses.push(format!(", {speedup:.2}x{interval} the trace"));
+        let at_most = if answer.is_overstated() { "< " } else { "" };
+        clauses.push(format!(", {at_most}{speedup:.2}x the trace{interval}"));
         clauses.extend(own);
         clauses.push(format!("; trace {before} ({})", traced.provenance()));
         return clauses;
     }
     clauses.push(own.unwrap_or_else(|| format!(", {ms}")));
     let limit = numbers_of(&Architecture::UpperBound).and_then(|limit| limit.speedup);
-    clauses.extend(limit.map(|limit| format!("; without communication {limit:.2}x")));
+    clauses.extend(limit.map(|limit| format!("; without communication {limit:.2}x standard")));
     clauses
 }
 
-/// What a change made of the selected architecture if that is none of the fastest: `; ladder 1.27x, 22.9 ms (was 12.9)`.
+/// What a change made of the selected architecture if that is none of the fastest: `; ladder 1.27x standard, 22.9 ms (was
+/// 12.9)`.
 fn slower_after_change(
     whatif: &WhatIf,
     answer: &WhatIfAnswer,
@@ -195,7 +197,8 @@ fn slower_after_change(
         (Some((_, unit)), Some((number, same))) if unit == same => format!(" (was {number})"),
         _ => format!(" (was {was})"),
     };
-    let speedup = own.speedup.map_or_else(String::new, |speedup| format!(" {speedup:.2}x,"));
+    let base = if whatif.traced.is_some() { "the trace" } else { "standard" };
+    let speedup = own.speedup.map_or_else(String::new, |speedup| format!(" {speedup:.2}x {base},"));
     Some(format!("; {}{speedup} {now}{was}", answer.label(chosen)))
 }
 

@@ -8,6 +8,7 @@ use super::state::{Pin, WhatIf, letter};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade;
 use crate::face::tui::widgets::table::{self, TableColumn};
+use crate::face::tui::widgets::wrap::join_fitting;
 use base::text::latency;
 use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words, needs_retraining};
 
@@ -19,6 +20,9 @@ const OVER_TRACE: &str = "x trace";
 
 /// Title of the column of speedups beside step times.
 const OVER_STANDARD: &str = "x standard";
+
+/// Title of that column in a narrow table.
+const OVER_STD: &str = "x std.";
 
 /// Title of the column of step times.
 fn step_ms(whatif: &WhatIf) -> &'static str {
@@ -51,7 +55,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         (58.., true) => ((step_ms(whatif), 8), (OVER_TRACE, 9)),
         (58.., false) => ((step_ms(whatif), 8), (OVER_STANDARD, 13)),
         (columns, of_trace) => {
-            let speedup = if of_trace { OVER_TRACE } else { "speedup" };
+            let speedup = if of_trace { OVER_TRACE } else { OVER_STD };
             ((step_ms(whatif), if columns < 43 { 6 } else { 7 }), (speedup, 8))
         }
     };
@@ -138,7 +142,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         let or_none = |number: Option<String>| number.unwrap_or_else(|| "-".into());
         let cells = [
             digits(n.tpot_ms),
-            times(n.speedup),
+            speedup_of(answer, n),
             or_none(n.speedup_95.map(|[low, high]| format!("[{low:.2}, {high:.2}]"))),
             digits(n.exposed_ms),
             delta,
@@ -154,18 +158,17 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     // a large window has a row for the terms
     let below = area.y + 1 + pitch * architectures;
     if below < area.bottom() && least(58) {
-        let terms = match whatif.traced.is_some() {
-            true => [
-                "each column is a median of its own; hidden: behind compute; gap: closed to upper-bound",
-                "each column is a median of its own; hidden: behind compute",
-            ],
-            false => [
-                "change: vs base; hidden: behind compute; gap: closed to upper-bound",
-                "hidden: comm behind compute; gap: closed to upper-bound",
-            ],
-        };
-        let terms = first_fitting(&terms.map(str::to_owned), area.width).to_owned();
-        put(buf, area, area.x, below, &cut(&terms, area.width), theme.style(Role::Dim));
+        let has = |title: &str| numbers.iter().any(|column| column.0 == title && column.2);
+        let terms = [
+            ("hidden: behind compute", true),
+            ("; gap: closed to upper-bound", has("gap")),
+            ("; change: vs base", has("change")),
+            ("; each column is a median of its own", of_trace),
+        ];
+        let terms = terms.into_iter().filter(|(_, is_shown)| *is_shown);
+        let terms: Vec<String> = terms.map(|(term, _)| term.to_owned()).collect();
+        let terms = join_fitting(&terms, area.width);
+        put(buf, area, area.x, below, &terms, theme.style(Role::Dim));
     }
 }
 
@@ -218,8 +221,10 @@ fn mark_of(whatif: &WhatIf, pin: &Pin) -> &'static str {
     if pin.variant == whatif.variant { "▸" } else { " " }
 }
 
-fn times(ratio: Option<f64>) -> String {
-    ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}x"))
+/// Speedup of an answer's numbers, as an upper bound if it is one: `1.35x`, `<6.57x`.
+fn speedup_of(answer: &WhatIfAnswer, numbers: &SimulatedMetrics) -> String {
+    let at_most = if answer.is_overstated() { "<" } else { "" };
+    numbers.speedup.map_or_else(|| "-".into(), |ratio| format!("{at_most}{ratio:.2}x"))
 }
 
 /// Difference of a kept variant from the base; its architecture if that is all or another one.
@@ -282,7 +287,7 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
         ),
         (
             TableColumn::number(over, 10, if is_narrow { 5 } else { 0 }),
-            &|_, pin| number(pin, &|own| times(own.speedup)),
+            &|_, pin| number(pin, &|own| speedup_of(&pin.answer, own)),
             true,
         ),
         (
@@ -333,20 +338,24 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     });
 }
 
-/// Kept variants as a line each, the last ones if not all have room: ` kept A batch 2    9.72 ms  1.44x  +1.6 % vs now`.
+/// Kept variants as a line each: ` kept B batch 2    9.72 ms 1.44x std.  +1.6 % vs now`. If not all have room, the last
+/// ones, with the number of the others before the first: ` ↑1   B batch 2`.
 pub fn pins_in_words(buf: &mut Buffer, area: Rect, whatif: &WhatIf, theme: Theme) {
     let above = whatif.pins.len().saturating_sub(area.height.into());
+    let over = if whatif.traced.is_some() { "trace" } else { "std." };
     for (row, (at, pin)) in whatif.pins.iter().enumerate().skip(above).enumerate() {
         let y = area.y + row as u16;
         let numbers = pin.answer.chosen().map_or_else(
             || "cannot run".to_owned(),
             |own| {
                 let ms = latency(1e3 * own.tpot_ms);
-                format!("{ms:>8} {:>6} {:>7} vs now", times(own.speedup), to_now(whatif, own))
+                let (speedup, now) = (speedup_of(&pin.answer, own), to_now(whatif, own));
+                format!("{ms:>7} {speedup:>5} {over} {now:>7} vs now")
             },
         );
         let difference = difference(whatif, pin);
-        let name = format!("{}kept {} {difference}", mark_of(whatif, pin), letter(at));
+        let start = if row == 0 && above > 0 { format!("↑{above}") } else { "kept".to_owned() };
+        let name = format!("{}{start:<4} {} {difference}", mark_of(whatif, pin), letter(at));
         let right = area.right().saturating_sub(numbers.width() as u16);
         let room = usize::from(right.saturating_sub(area.x + 1));
         put(buf, area, area.x, y, &cut(&name, room as u16), theme.style(Role::Text));

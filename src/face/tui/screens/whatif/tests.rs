@@ -684,14 +684,16 @@ fn kept_variants_show_in_the_smallest_window_and_undo_says_what_it_undid() {
         let row = shown.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
         row.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    assert!(row(" kept A ladder ").starts_with("kept A ladder 9.58 ms 1.35x -"), "{shown}");
-    assert!(row("▸kept B batch 2 ").ends_with("x = vs now"), "{shown}");
+    assert!(row(" kept A ladder ").starts_with("kept A ladder 9.58 ms 1.35x std. -"), "{shown}");
+    assert!(row("▸kept B batch 2 ").ends_with("x std. = vs now"), "{shown}");
+    assert!(!shown.contains(" ↑1 "), "none is hidden: {shown}");
     driver.taps("lu");
     driver.shows("undone: batch from 4 back to 2; A to B stay kept");
     // a third one leaves no row to the first: the header names all
     driver.taps("lp");
     let shown = driver.screen();
     assert!(shown.contains("; kept: ABC  ") && shown.contains("▸kept C batch 4 "), "{shown}");
+    assert!(shown.contains(" ↑1   B batch 2 "), "the others have a sign: {shown}");
 }
 
 #[test]
@@ -896,7 +898,7 @@ fn the_fastest_is_named_with_its_ties_and_header_and_headline_are_whole() {
 fn the_smallest_window_has_the_exposed_communication_of_every_architecture() {
     let driver = on((60, 16));
     let shown = driver.screen();
-    assert!(shown.contains("TPOT ms speedup exp. ms"), "{shown}");
+    assert!(shown.contains("TPOT ms  x std. exp. ms"), "{shown}");
     let answer = driver.state.whatif.answer.as_ref().unwrap();
     let standard = answer.row(&"standard".parse().unwrap()).unwrap().numbers.as_ref().unwrap();
     let exposed = crate::face::tui::format::digits(standard.exposed_ms);
@@ -1072,7 +1074,12 @@ fn a_large_window_has_thick_bars_of_a_trace() {
         let rows = shown.lines().skip_while(|line| !line.contains("▸standard"));
         let bar = rows.take(2).filter(|line| line.contains("████")).count();
         assert_eq!(bar == 2, is_thick, "{shown}");
-        driver.shows("each column is a median of its own");
+        let terms = "hidden: behind compute; gap: closed to upper-bound";
+        driver.shows(&if is_thick {
+            format!("{terms}; each column is a median of its own")
+        } else {
+            terms.into()
+        });
         driver.shows("error of predictions: ");
     }
 }
