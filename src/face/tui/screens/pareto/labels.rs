@@ -13,7 +13,8 @@ pub struct PointLabel {
 }
 
 /// Places texts in order of priority in an area where all of `points` have a glyph, and some of them a suffix or
-/// brackets in the cells of `beside`. Texts without a place are dropped; only those of main points may cover `lines`.
+/// brackets in the cells of `beside`. Texts without a place are dropped; only those of main points may cover `lines` or
+/// touch other points, whose labels they could seem to be.
 pub fn place(
     area: Rect,
     points: &[(u16, u16)],
@@ -64,13 +65,24 @@ pub fn place(
             };
             let inside =
                 index(place.0, place.1).is_some() && index(place.0 + width - 1, place.1).is_some();
-            inside && cells(place).all(is_free)
+            // a blank separates it from the axis
+            inside && place.0 > area.x && cells(place).all(is_free)
         };
-        let found = |over_lines: bool| {
+        let is_own_mark =
+            |at: (u16, u16)| is_own(at) || at.1 == row && at.0 + 1 == own && beside.contains(&at);
+        let touches_others = |place: (u16, u16)| {
+            let rows = place.1.saturating_sub(1)..=place.1 + 1;
+            let mut around = rows.flat_map(|y| cells((place.0, y)));
+            around.any(|at| !is_own_mark(at) && index(at.0, at.1).is_some_and(|at| taken[at]))
+        };
+        let found = |over_lines: bool, is_alone: bool| {
             let mut places = places.iter().filter_map(|(x, y)| x.zip(*y));
-            places.find(|place| width > 0 && fits(*place, over_lines))
+            places.find(|place| {
+                width > 0 && fits(*place, over_lines) && !(is_alone && touches_others(*place))
+            })
         };
-        let found = found(false).or_else(|| if is_main(*point) { found(true) } else { None });
+        let main = || found(false, false).or_else(|| found(true, false));
+        let found = found(false, true).or_else(|| if is_main(*point) { main() } else { None });
         if let Some((x, y)) = found {
             cells((x, y)).filter_map(|(x, y)| index(x, y)).for_each(|at| taken[at] = true);
             labels.push(PointLabel { x, y, text: text.clone(), point: *point });
@@ -111,6 +123,21 @@ mod tests {
         assert_eq!(places(&[]), [PointLabel { x: 5, y: 2, text: "8x16".into(), point: 0 }]);
         let behind = [PointLabel { x: 6, y: 2, text: "8x16".into(), point: 0 }];
         assert_eq!(places(&[(5, 2)]), behind, "behind a suffix");
+    }
+
+    #[test]
+    fn a_label_touches_another_point_or_the_axis_only_if_it_has_to() {
+        let labels = |points: &[(u16, u16)], is_main: bool| {
+            let texts = [(0, "8x1".to_owned())];
+            place(Rect::new(2, 0, 20, 5), points, &[], &HashSet::new(), &texts, |_| is_main)
+        };
+        // the only free place, left of the point, touches the axis
+        let at_axis = [(6, 2), (7, 2), (7, 1), (7, 3)];
+        assert!(labels(&at_axis, true).is_empty());
+        // between two points it could be of either
+        let between = [(8, 2), (13, 2), (7, 1), (8, 1), (9, 1), (7, 3), (8, 3), (9, 3), (7, 2)];
+        assert!(labels(&between, false).is_empty());
+        assert_eq!(labels(&between, true).len(), 1);
     }
 
     #[test]
