@@ -57,7 +57,7 @@ pub struct ParetoAreas {
 pub fn areas(body: Rect, pareto: &Pareto) -> ParetoAreas {
     let low = body.height < LOW;
     let filtered = pareto.filter.typing || pareto.filter.narrows();
-    let has_answer = pareto.limit.is_some() || !pareto.best_within.is_empty();
+    let has_answer = pareto.bound().is_some() || !pareto.best_within.is_empty();
     let (answer, rest) = cut_top(body, u16::from(has_answer));
     // a low window names the only group and the scope if some runs are hidden
     let only = low && pareto.groups.len() < 2 && !filtered && has_headline(pareto);
@@ -83,7 +83,7 @@ pub fn areas(body: Rect, pareto: &Pareto) -> ParetoAreas {
 
 /// Table rows below the header: visible series with points, and the note on ratios; none if no point is within the limit.
 fn table_rows(pareto: &Pareto) -> u16 {
-    if pareto.limit.is_some() && pareto.limits.iter().all(|at| at.best.is_none()) {
+    if pareto.bound().is_some() && pareto.limits.iter().all(|at| at.best.is_none()) {
         return 0;
     }
     match pareto.lines.iter().filter(|line| !line.places.is_empty()).count() {
@@ -107,17 +107,18 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<LegendItem>> {
     let shown = |entry: &&SeriesEntry| p2p.is_none_or(|p2p| p2p == entry.series.p2p);
     let entries: Vec<&SeriesEntry> = pareto.entries.iter().filter(shown).collect();
     let both = [P2p::On, P2p::Off].map(|p2p| entries.iter().any(|e| e.series.p2p == p2p));
+    let is_other_hidden = entries.len() < pareto.entries.len();
+    let (key, [shown, next]) = (&pareto.p2p_key, if both[0] { ["on", "off"] } else { ["off", "both"] });
     let p2p = match both {
-        [true, true] if width < 80 => " P2P on/off ",
-        [true, true] => " P2P on, off: ",
-        // the footer has the key
-        [true, false] if pareto.is_p2p_by_default() && width >= 80 => " P2P on (off hidden): ",
-        [true, false] => " P2P on: ",
-        [false, true] => " P2P off: ",
-        [false, false] => " ",
+        [true, true] if width < 80 => " P2P on/off ".to_owned(),
+        [true, true] => " P2P on, off: ".to_owned(),
+        [false, false] => " ".to_owned(),
+        _ if !is_other_hidden => format!(" P2P {shown}: "),
+        _ if width < 80 => format!(" P2P {shown}, {key}: {next} "),
+        _ => format!(" P2P {shown} only ({key}: {next}): "),
     };
     let gap = if width < 80 { " " } else { "  " };
-    pieces.push(LegendItem { text: p2p.into(), look: None, hidden: false });
+    pieces.push(LegendItem { text: p2p, look: None, hidden: false });
     // one entry per architecture: glyphs for P2P on and off, then the name
     for same in entries.chunk_by(|a, b| a.series.architecture == b.series.architecture) {
         let glyph = |e: &&SeriesEntry| if e.hidden { "✕".into() } else { e.mark() };

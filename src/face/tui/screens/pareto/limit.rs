@@ -2,8 +2,8 @@
 //! of all series within it.
 
 use super::draw::is_blank;
-use super::state::Pareto;
 use super::state::series::SeriesEntry;
+use super::state::{Pareto, is_within};
 use super::{Act, layout, show_selected};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
@@ -14,14 +14,47 @@ use study::plot::limit_words;
 use table::{P2p, Provenance};
 
 impl Pareto {
-    /// Finds the best points within the typed limit of this axis, or else of all points.
+    /// Finds the best points within the typed limit, or else of all points.
     pub(super) fn find_within(&mut self) {
-        let shown: Vec<&ParetoPoint> = self.visible().collect();
         let typed = self.typed_limit();
-        let limit = typed.unwrap_or(self.axes.x.widest());
-        let rows = analysis::at_limits(shown.iter().copied(), self.axes, &[limit]);
-        let best = analysis::best_within(&shown, &rows, self.axes, limit);
-        (self.limit, self.limits, self.best_within) = (typed, rows, best);
+        let own = typed.filter(|(axis, _)| *axis == self.axes.x).map(|(_, limit)| limit);
+        let other = typed.filter(|(axis, _)| *axis != self.axes.x);
+        // without the quantity no point could meet it
+        let other = other.filter(|(axis, _)| self.visible().any(|point| axis.value(point).is_some()));
+        let is_kept = |point: &&ParetoPoint| other.is_none_or(|bound| is_within(point, bound));
+        let kept: Vec<&ParetoPoint> = self.visible().filter(is_kept).collect();
+        let limit = own.unwrap_or(self.axes.x.widest());
+        let rows = analysis::at_limits(kept.iter().copied(), self.axes, &[limit]);
+        let best = analysis::best_within(&kept, &rows, self.axes, limit);
+        (self.limit, self.other_limit) = (own, other);
+        (self.limits, self.best_within) = (rows, best);
+    }
+
+    /// Unit of the limit and its divisor.
+    fn unit_of_limit(&self) -> (&'static str, f64) {
+        match self.other_limit {
+            Some((axis, limit)) => axis.unit_for(limit),
+            None => self.unit(),
+        }
+    }
+
+    /// Limit in words, with its measure unless the unit or the axis names it: `TPOT within 15 ms`.
+    fn bound_words(&self) -> Option<String> {
+        let (axis, limit) = self.bound()?;
+        let words = limit_words(axis, limit, self.unit_of_limit());
+        Some(match axis {
+            XAxis::Tpot => format!("TPOT {words}"),
+            XAxis::Ttft => format!("TTFT {words}"),
+            XAxis::Completion if self.limit.is_none() => format!("latency {words}"),
+            _ => words,
+        })
+    }
+
+    /// Says that the limit is of another axis than the one shown; `None` without such a limit.
+    pub(super) fn limit_elsewhere(&self) -> Option<String> {
+        self.other_limit?;
+        let shown = self.axes.x.measure().words;
+        Some(format!("limit kept: {}; x axis: {shown}", self.bound_words()?))
     }
 
     /// Limits x on the axis shown, or removes the limit, and selects the winner within it.
@@ -49,7 +82,15 @@ pub fn ask(pareto: &Pareto, cx: &mut Context) {
         _ => "'tpot<30' or '30 ms tpot' limits TPOT",
     };
     let hint = format!("{other}; nothing typed: no limit; goes to the best point within it");
-    let text = pareto.limit.map_or_else(String::new, |limit| (limit / by).to_string());
+    let text = match (pareto.limit, pareto.other_limit) {
+        (Some(limit), _) => (limit / by).to_string(),
+        (None, Some((axis, limit))) => {
+            let (unit, by) = pareto.unit_of_limit();
+            let unit = if unit == axis.unit() || unit == "s" { unit } else { "" };
+            format!("{} {unit} {axis}", limit / by)
+        }
+        (None, None) => String::new(),
+    };
     cx.prompt(PromptCompletion::Nothing, title, hint, text, move |pareto: &mut Pareto, typed, cx| {
         let parsed = parse_on(typed, pareto.axes.x, pareto.unit());
         let (x, limit) = parsed.map_err(|why| format!("{why}; {other}"))?;
@@ -130,28 +171,20 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     let title = pareto.axes.y.title();
     let unit = if width < 100 { title.replace("tokens/s", "tok/s") } else { title };
     let most = if pareto.axes.y.is_more_better() { "most" } else { "least" };
-    let bound = match pareto.limit {
-        Some(limit) => format!("{}: ", limit_words(pareto.axes.x, limit, pareto.unit())),
+    let limited = pareto.bound_words();
+    let named_bound = match &limited {
+        Some(words) => format!("{words}: "),
         None => format!("{most} {unit}: "),
     };
-    let measure = match pareto.axes.x {
-        XAxis::Tpot if pareto.limit.is_some() => "TPOT ",
-        XAxis::Ttft if pareto.limit.is_some() => "TTFT ",
-        _ => "",
-    };
-    let named_bound = format!("{measure}{bound}");
     let Some((winner, rivals)) = pareto.best_within.split_first() else {
-        return pareto.limit.map(|_| (named_bound, nothing(pareto)));
+        return limited.map(|_| (named_bound, nothing(pareto)));
     };
     let point = pareto.point(&winner.run)?;
     let at_limit = if is_at_limit(pareto, point) { AT_LIMIT } else { "" };
     let name = format!("{}, {}{at_limit}", named(point), digits(winner.y));
     // without a limit, the beginning has the unit
-    let with_unit = match pareto.limit {
-        Some(_) => format!("{name} {unit}"),
-        None => name.clone(),
-    };
-    let is_named = |rival: &&BestWithin| pareto.limit.is_some() || rival.is_tied;
+    let with_unit = if limited.is_some() { format!("{name} {unit}") } else { name.clone() };
+    let is_named = |rival: &&BestWithin| limited.is_some() || rival.is_tied;
     let words = rivals.iter().filter(is_named);
     let words = words.map(|rival| (rival.is_tied, rival_words(pareto, rival, point)));
     let words: Vec<(bool, [String; 2])> = words.chain(standard_there(pareto, point, rivals)).collect();
@@ -168,7 +201,7 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
         format!("{with_unit} {rivals}")
     };
     let whole = if words.is_empty() { with_unit.clone() } else { beside(words.len(), 0) };
-    let off = pareto.limit.and_then(|_| without_p2p(pareto, point)).into_iter().flatten();
+    let off = limited.as_ref().and_then(|_| without_p2p(pareto, point)).into_iter().flatten();
     let mut texts: Vec<String> = off.map(|off| format!("{whole}; {off}")).collect();
     let counts = (1..=words.len()).rev();
     texts.extend(counts.flat_map(|count| [0, 1].map(|form| beside(count, form))));
@@ -180,9 +213,11 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     texts.extend([with_unit, name]);
     let mut bounds = vec![named_bound];
     if width < 100 {
-        let short = bound.replacen("within", "≤", 1).replacen("at least", "≥", 1);
-        bounds.push(format!("{measure}{short}"));
-        bounds.extend((width < NARROW).then_some(short));
+        let short = bounds[0].replacen("within", "≤", 1).replacen("at least", "≥", 1);
+        let bare = short.find('≤').filter(|_| width < NARROW && pareto.limit.is_some());
+        let bare = bare.map(|at| short[at..].to_owned());
+        bounds.push(short);
+        bounds.extend(bare);
     }
     let pairs = texts.iter().flat_map(|text| bounds.iter().map(move |bound| (bound, text)));
     let fits = |(bound, text): &(&String, &String)| bound.width() + text.width() <= width.into();
@@ -201,8 +236,7 @@ const AT_LIMIT: &str = " (≈limit)";
 
 /// True if a simulated point is as close to the limit as the simulator's error.
 fn is_at_limit(pareto: &Pareto, point: &ParetoPoint) -> bool {
-    let x = pareto.axes.x.value(point);
-    let margin = pareto.limit.zip(x).map(|(limit, x)| (x / limit - 1.0).abs());
+    let margin = pareto.bound().and_then(|(axis, limit)| Some((axis.value(point)? / limit - 1.0).abs()));
     // only simulated points have a band
     margin.zip(point.band).is_some_and(|(margin, band)| margin < band.share)
 }
@@ -238,7 +272,7 @@ fn standard_there(
 ) -> Option<(bool, [String; 2])> {
     let is_standard = |architecture: &Architecture| *architecture == Architecture::Standard;
     let is_named = rivals.iter().any(|rival| rival.is_tied && is_standard(&rival.architecture));
-    if pareto.limit.is_some() || is_named || is_standard(&best.spec.architecture) {
+    if pareto.bound().is_some() || is_named || is_standard(&best.spec.architecture) {
         return None;
     }
     let is_there = |point: &&ParetoPoint| {
@@ -290,7 +324,8 @@ pub fn named(point: &ParetoPoint) -> String {
 
 /// Says that no point can be chosen within the limit, and which comes nearest to it.
 fn nothing(pareto: &Pareto) -> String {
-    let (x, (unit, by)) = (pareto.axes.x, pareto.unit());
+    let x = pareto.bound().map_or(pareto.axes.x, |(axis, _)| axis);
+    let (unit, by) = pareto.unit_of_limit();
     let choices = pareto.visible().filter(|point| !point.is_limit());
     let places = choices.filter_map(|point| Some((point, x.value(point)?)));
     let nearest = places.min_by(|(_, a), (_, b)| match x.is_more_better() {
@@ -312,7 +347,7 @@ pub fn draw_answer(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) 
     let keys = [Act::Limit, Act::Table].map(|act| cx.key::<Pareto>(act));
     let has_table = layout::areas(cx.body(), pareto).table.height > 0;
     let table = if has_table { "hide the table" } else { "all series" };
-    let ask = if pareto.limit.is_some() { "another limit" } else { "type a limit" };
+    let ask = if pareto.bound().is_some() { "another limit" } else { "type a limit" };
     let keys = format!("{}: {ask}, {}: {table}", keys[0], keys[1]);
     let (used, wide) = (bound.width() + text.width(), keys.width());
     if used + wide + 3 <= row.width.into() {
@@ -349,9 +384,10 @@ fn entries(pareto: &Pareto) -> impl Iterator<Item = &SeriesEntry> {
 /// Heading of the table and of the list: `best tokens/s/GPU within 30 ms`.
 fn heading(pareto: &Pareto) -> String {
     let best = format!("best {}", pareto.axes.y.title());
-    match pareto.limit {
-        None => best,
-        Some(limit) => format!("{best} {}", limit_words(pareto.axes.x, limit, pareto.unit())),
+    match (pareto.limit, pareto.bound_words()) {
+        (Some(limit), _) => format!("{best} {}", limit_words(pareto.axes.x, limit, pareto.unit())),
+        (None, Some(words)) => format!("{best}, {words}"),
+        (None, None) => best,
     }
 }
 
@@ -373,7 +409,9 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
         put(buf, area, area.x, y, name, theme.style(Role::Architecture(entry.look)));
         put(buf, area, area.x + name_width, y, &row, if cell.label.is_empty() { dim } else { text });
     }
-    put(buf, area, area.x + 1, area.bottom() - 1, &meanings(&cells), dim);
+    let meanings = meanings(&cells);
+    let meanings = first_fitting(&meanings, area.width.saturating_sub(1));
+    put(buf, area, area.x + 1, area.bottom() - 1, meanings, dim);
 }
 
 /// Lists all series within the limit, the winner first; the chosen one's point is selected.
@@ -396,7 +434,7 @@ pub fn list_series(pareto: &Pareto, cx: &mut Context) {
         .map(|((entry, _), row)| (format!("{} {}", entry.mark(), entry.series.label()), row));
     let lines = lines.collect();
     let title = format!("[{}] {}", point.provenance, heading(pareto));
-    let meanings = meanings(&cells);
+    let [meanings, _] = meanings(&cells);
     let runs: Vec<Option<String>> =
         ranked.into_iter().map(|(_, best)| best.map(|best| best.run.clone())).collect();
     let take = move |state: &mut State, chosen: PickResult| {
@@ -437,14 +475,21 @@ struct LimitCell {
     /// Ratio to standard's best point of the same batch, or else a point just over the limit; may be empty.
     beside: String,
     /// Meaning of `beside`, if it needs one.
-    meaning: &'static str,
+    meaning: String,
 }
 
-/// Meanings of the texts beside the best points, each once, and of the dash.
-fn meanings(cells: &[LimitCell]) -> String {
-    let none = cells.iter().any(|cell| cell.value == NO_POINT).then_some("-: no point");
-    let beside = cells.iter().map(|cell| cell.meaning).filter(|meaning| !meaning.is_empty());
-    distinct(beside.chain(none)).join("; ")
+/// Meanings of the texts beside the best points, each once, of the dash, and of the labels: `~: just over the limit (ms);
+/// 8x16: TP x batch`; then without that of the labels, which the plot has, too.
+fn meanings(cells: &[LimitCell]) -> [String; 2] {
+    let none = cells.iter().any(|cell| cell.value == NO_POINT).then(|| "-: no point".to_owned());
+    let beside = cells.iter().map(|cell| cell.meaning.clone()).filter(|meaning| !meaning.is_empty());
+    let marks = distinct(beside.chain(none));
+    let label = cells.iter().map(|cell| &cell.label).find(|label| !label.is_empty());
+    let label = label.map(|label| match label.contains(' ') {
+        true => format!("{label}: TP x batch eEP dDP"),
+        false => format!("{label}: TP x batch"),
+    });
+    [marks.iter().cloned().chain(label).collect::<Vec<_>>().join("; "), marks.join("; ")]
 }
 
 /// Texts of the best points, in columns.
@@ -467,8 +512,8 @@ impl LimitCell {
         let is_standard = entry.series.architecture == Architecture::Standard;
         let over = best.filter(|_| !is_standard).and_then(BestAtLimit::over_same_batch);
         let (beside, meaning) = match (over, missed) {
-            (Some(over), _) => (format!("{over:.2}×"), ratio_meaning(pareto)),
-            (None, Some(missed)) => (missed, "~: just over the limit"),
+            (Some(over), _) => (format!("{over:.2}×"), ratio_meaning(pareto).to_owned()),
+            (None, Some(missed)) => (missed, format!("~: just over the limit ({})", pareto.unit().0)),
             // across batch sizes a ratio is no speedup, and both labels show the batch
             (None, None) => Default::default(),
         };

@@ -31,7 +31,6 @@ use state::window::ZoomWindow;
 use state::{ParetoHeadline, Scale};
 use study::analysis::{self, Axes, Axis, Cells};
 use study::answer::{headlines_of_all, signs_of_noise};
-use study::plot::limit_words;
 use table::render::Sourced;
 use table::{Provenance, Record, Spec};
 
@@ -107,14 +106,9 @@ impl Acts for Pareto {
                 }
             }
             Act::CycleX => {
-                let limit = self.limit.map(|limit| limit_words(self.axes.x, limit, self.unit()));
-                let before = self.axes.x.measure().words;
                 self.cycle_x();
-                if let Some(limit) = limit.filter(|_| self.limit.is_none()) {
-                    let now = self.axes.x.measure().words;
-                    cx.inform(format!(
-                        "no limit on {now}; the limit on {before} ({limit}) returns with its axis"
-                    ));
+                if let Some(text) = self.limit_elsewhere() {
+                    cx.inform(text);
                 }
             }
             Act::CycleY => self.cycle_y(),
@@ -194,6 +188,7 @@ impl Screen for Pareto {
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
+        self.p2p_key = cx.key::<Self>(Act::CycleP2p);
         let Some(runs) = cx.stored.clone() else { return };
         if let Some(record) = self.executed(Some(&runs)) {
             TraceLookup::ask::<Self>(record, cx, |pareto| &mut pareto.trace);
@@ -265,7 +260,9 @@ impl Screen for Pareto {
 
     fn command(&self) -> Result<Command, &'static str> {
         let words = command(self).ok_or(NO_COMMAND)?;
-        Ok(Command { words, beyond: self.filter.beyond().into_iter().collect() })
+        // the command limits the x axis only
+        let limit = self.other_limit.map(|(axis, _)| format!("the limit on {}", axis.measure().words));
+        Ok(Command { words, beyond: self.filter.beyond().into_iter().chain(limit).collect() })
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
@@ -498,7 +495,7 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
         words.push("--area".into());
     }
     words.push("--at".into());
-    words.extend(pareto.typed_limit().map(|limit| limit.to_string()));
+    words.extend(pareto.limit.map(|limit| limit.to_string()));
     Some(words)
 }
 

@@ -222,10 +222,11 @@ fn many_series_of_both_p2p_settings_open_with_p2p_on() {
     let shown = |driver: &Driver, wanted: P2p| {
         driver.state.pareto.visible().filter(|point| point.spec.p2p == wanted).count()
     };
-    driver.shows(" P2P on (off hidden): ● standard  ■ ladder");
+    driver.shows(" P2P on only (p: off): ● standard  ■ ladder");
     // the headline is of P2P on alone, and its number is whole in a small window
     driver.shows("] P2P on: Ladder is up to 1.");
     driver.send(Message::Resize(60, 16));
+    driver.shows(" P2P on, p: off ● standard");
     let screen = driver.screen();
     let headline =
         screen.lines().find(|line| line.contains("] P2P on: Ladder is up to 1.")).unwrap_or_default();
@@ -234,7 +235,7 @@ fn many_series_of_both_p2p_settings_open_with_p2p_on() {
     let on = shown(&driver, P2p::On);
     assert!(on > 0 && shown(&driver, P2p::Off) == 0);
     driver.taps("p");
-    driver.shows(" P2P off: ○ standard");
+    driver.shows(" P2P off only (p: both): ○ standard");
     driver.shows("] P2P off: ");
     assert_eq!(shown(&driver, P2p::On), 0);
     driver.taps("p");

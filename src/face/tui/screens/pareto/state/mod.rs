@@ -140,6 +140,8 @@ pub struct Pareto {
     p2p_of: BTreeMap<String, Option<P2p>>,
     /// Default P2P setting; `None` shows both.
     default_p2p: Option<P2p>,
+    /// Key that shows another P2P setting, for the legend.
+    pub p2p_key: String,
     pub entries: Vec<SeriesEntry>,
     pub hidden: BTreeSet<Series>,
     pub filter: FilterBox,
@@ -162,10 +164,12 @@ pub struct Pareto {
     pub lines: Vec<FrontierLine>,
     /// Ends of the overall frontier without limits, as indices into `shown`.
     pub ends: [Option<usize>; 2],
-    /// Limits of x that were typed for each experiment, in the axes' base units, by the name of the axis.
+    /// Limit that was typed for each experiment, in the base unit of its axis, by the name of the axis.
     limits_of: BTreeMap<String, BTreeMap<String, f64>>,
-    /// Typed limit of x.
+    /// Typed limit, if it is of the x axis shown.
     pub limit: Option<f64>,
+    /// Typed limit of another axis that the points have a value on, too.
+    pub other_limit: Option<(XAxis, f64)>,
     /// Best choice of each architecture within the limit, or of all points; the winner first.
     pub best_within: Vec<BestWithin>,
     /// Best point of each series within the limit, or of all points.
@@ -200,6 +204,11 @@ const MOST_SERIES: usize = 5;
 fn default_p2p(entries: &[SeriesEntry]) -> Option<P2p> {
     let has = |p2p: P2p| entries.iter().any(|entry| entry.series.p2p == p2p);
     (entries.len() > MOST_SERIES && has(P2p::On) && has(P2p::Off)).then_some(P2p::On)
+}
+
+/// True if a point has a value on an axis that is within a limit of it.
+pub fn is_within(point: &ParetoPoint, (axis, limit): (XAxis, f64)) -> bool {
+    axis.value(point).is_some_and(|value| axis.keeps(value, limit))
 }
 
 /// Validation of each group's simulated cells, in words; asks for the error of every cell, so it is computed with the points.
@@ -561,25 +570,30 @@ impl Pareto {
         self.p2p_of.get(self.own_experiment()).copied().unwrap_or(self.default_p2p)
     }
 
-    /// True if only one P2P setting is shown, by default.
-    pub fn is_p2p_by_default(&self) -> bool {
-        self.default_p2p.is_some() && !self.p2p_of.contains_key(self.own_experiment())
+    /// Typed limit in the base unit of its axis, which may be another one than the axis shown.
+    pub fn typed_limit(&self) -> Option<(XAxis, f64)> {
+        let limits = self.limits_of.get(self.own_experiment())?;
+        XAxis::ALL.into_iter().find_map(|axis| Some((axis, *limits.get(axis.as_str())?)))
     }
 
-    /// Typed limit of the x axis, in its base unit.
-    pub fn typed_limit(&self) -> Option<f64> {
-        self.limits_of.get(self.own_experiment())?.get(self.axes.x.as_str()).copied()
-    }
-
-    /// Sets or removes the limit of the x axis.
+    /// Sets a limit of the x axis shown in place of the typed one, or removes that.
     pub fn type_limit(&mut self, limit: Option<f64>) {
         let experiment = self.own_experiment().to_owned();
-        let limits = self.limits_of.entry(experiment).or_default();
+        let axis = self.axes.x.as_str().to_owned();
         match limit {
-            Some(limit) => _ = limits.insert(self.axes.x.as_str().to_owned(), limit),
-            None => _ = limits.remove(self.axes.x.as_str()),
+            Some(limit) => _ = self.limits_of.insert(experiment, BTreeMap::from([(axis, limit)])),
+            None => _ = self.limits_of.remove(&experiment),
         }
-        self.limits_of.retain(|_, limits| !limits.is_empty());
+    }
+
+    /// Limit that holds, with its axis.
+    pub fn bound(&self) -> Option<(XAxis, f64)> {
+        self.limit.map(|limit| (self.axes.x, limit)).or(self.other_limit)
+    }
+
+    /// True if a point is within the limit.
+    pub fn keeps_limit(&self, point: &ParetoPoint) -> bool {
+        self.bound().is_none_or(|bound| is_within(point, bound))
     }
 
     pub fn cycle_x(&mut self) {
@@ -613,8 +627,7 @@ impl Pareto {
             let found = self.visible().position(is_same);
             self.selected = found.unwrap_or(self.selected);
         }
-        let x = self.current().and_then(|point| Some(self.axes.coordinates(point)?.0));
-        if x.zip(self.limit).is_some_and(|(x, limit)| !self.axes.x.keeps(x, limit)) {
+        if self.current().is_some_and(|point| !self.keeps_limit(point)) {
             self.select_within();
         }
     }

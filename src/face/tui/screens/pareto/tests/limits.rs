@@ -114,15 +114,47 @@ fn the_best_point_without_p2p_is_in_the_answer_and_the_selection_stays_on_its_ce
     assert!(pareto.current().is_some_and(|point| x(point) <= 250.0), "{}", driver.screen());
 }
 
+/// The limit holds on every axis, which then has no line of it.
 #[test]
-fn each_axis_has_its_own_limit_in_its_own_unit() {
+fn a_limit_stays_on_its_quantity_when_the_axis_changes() {
+    for (columns, rows) in [(60, 16), (80, 24), (120, 40), (200, 60)] {
+        let mut driver = driver(columns, rows);
+        driver.taps("a");
+        type_limit(&mut driver, "6.5");
+        let winner = driver.state.pareto.best_within[0].run.clone();
+        let is_line = |driver: &Driver| driver.screen().contains('┊');
+        assert!(is_line(&driver));
+        for axis in ["TTFT", "tokens/s/user", "completion latency"] {
+            driver.taps("a");
+            driver.shows(&format!("limit kept: TPOT within 6.5 ms; x axis: {axis}"));
+            let screen = driver.screen();
+            let answer = screen.lines().nth(1).unwrap_or_default();
+            let bounds = [" TPOT within 6.5 ms: ", " TPOT ≤ 6.5 ms: "];
+            assert!(bounds.iter().any(|bound| answer.starts_with(bound)), "{screen}");
+            assert_eq!(driver.state.pareto.best_within[0].run, winner, "on {axis}");
+            assert!(!is_line(&driver), "{screen}");
+        }
+        let beyond = driver.state.screen(Tab::Pareto).command().unwrap().beyond;
+        assert!(beyond.contains(&"the limit on TPOT".to_owned()), "{beyond:?}");
+        driver.taps("a");
+        driver.hides("limit kept");
+        assert_eq!(driver.state.pareto.limit, Some(6.5));
+        assert!(is_line(&driver));
+        // a limit of another axis takes its place
+        driver.taps("a");
+        type_limit(&mut driver, "100 s");
+        driver.hides("TPOT within");
+        assert_eq!(driver.state.pareto.other_limit, None);
+    }
+}
+
+#[test]
+fn a_limit_is_in_the_unit_of_its_axis() {
     let mut driver = driver(120, 40);
     type_limit(&mut driver, "0.25 s");
     driver.shows(" within 250 ms: ");
-    driver.taps("a");
-    driver.shows("no limit on TPOT; the limit on completion latency (within 250 ms) returns");
-    driver.taps("aa");
-    driver.hides(" within 250 ms: ");
+    driver.taps("aaa");
+    driver.shows(" latency within 250 ms: ");
     driver.taps("t");
     driver.shows("tokens/s/user at least");
     driver.tap(KeyCode::Esc);
@@ -135,13 +167,8 @@ fn each_axis_has_its_own_limit_in_its_own_unit() {
     driver.shows("'soon' is not a limit: type a number above 0, in tokens/s/user");
     driver.shows("'30 ms tpot' limits TPOT");
     driver.tap(KeyCode::Esc);
-    driver.taps("a");
-    driver.shows(" within 250 ms: ");
     let kept = driver.state.pareto.remember().unwrap();
-    assert_eq!(
-        kept["limits_of"],
-        serde_json::json!({"quickstart": {"completion": 250.0, "user": 9000.0}})
-    );
+    assert_eq!(kept["limits_of"], serde_json::json!({"quickstart": {"user": 9000.0}}));
 }
 
 #[test]
@@ -165,12 +192,12 @@ fn limits_and_the_p2p_setting_are_those_of_the_experiment() {
     show(&mut driver, "quickstart");
     type_limit(&mut driver, "0.25 s");
     driver.taps("p");
-    driver.shows(" P2P off: ");
+    driver.shows(" P2P off only (p: both): ");
     show(&mut driver, "other");
-    driver.shows(" P2P on (off hidden): ");
+    driver.shows(" P2P on only (p: off): ");
     assert_eq!(driver.state.pareto.limit, None);
     show(&mut driver, "quickstart");
-    driver.shows(" P2P off: ");
+    driver.shows(" P2P off only (p: both): ");
     assert_eq!(driver.state.pareto.limit, Some(250.0));
 }
 
@@ -184,6 +211,7 @@ fn all_series_within_the_limit_are_listed_where_the_table_has_no_room() {
         assert_ne!(driver.state.pareto.current().unwrap().spec.label(), "ladder tp8 b4 p2p-on");
         driver.taps("T");
         driver.shows("best tokens/s/GPU within 6.5 ms");
+        driver.shows("8x4: TP x batch");
         let screen = driver.screen();
         let at = |name: &str| screen.find(name).unwrap_or_else(|| panic!("{name}:\n{screen}"));
         let order =
@@ -253,6 +281,24 @@ fn a_dash_is_explained_where_a_series_has_no_point_within_the_limit() {
     assert!(row.contains("   -"), "standard takes longer: {shown}");
     driver.shows("-: no point");
     driver.hides("-: no standard");
+}
+
+#[test]
+fn near_misses_have_their_unit() {
+    let mut driver = driver(120, 40);
+    driver.state.pareto.table = Some(true);
+    let is_standard = |point: &&ParetoPoint| {
+        point.spec.architecture == plan::Architecture::Standard && point.spec.p2p == P2p::On
+    };
+    let pareto = &driver.state.pareto;
+    let most = pareto.visible().filter(is_standard).max_by(|a, b| {
+        let [a, b] = [a, b].map(|point| pareto.axes.y.value(point).unwrap());
+        a.total_cmp(&b)
+    });
+    let (label, x) = most.map(|point| (point.label(), point.completion_ms)).unwrap();
+    type_limit(&mut driver, &format!("{} ms", 0.97 * x));
+    driver.shows(&format!("  ~{label} "));
+    driver.shows("~: just over the limit (ms)");
 }
 
 #[test]
