@@ -437,7 +437,8 @@ impl ComparisonReport {
 pub struct AxisCount {
     pub axis: Axis,
     pub values: Vec<String>,
-    pub pairs: usize,
+    /// Runs of each pair, the baseline first.
+    pub pairs: Vec<[String; 2]>,
 }
 
 /// Significance level: a difference is reported if its adjusted p-value is at most this.

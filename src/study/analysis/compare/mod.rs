@@ -55,7 +55,7 @@ impl Cells {
         self.0.iter().map(|cell| cell.metrics.samples as usize)
     }
 
-    /// Axes along which the cells differ, with the number of pairs of each.
+    /// Axes along which the cells differ, with the pairs of each.
     pub fn axes(&self) -> Vec<AxisCount> {
         let mut keys: Vec<Axis> = OPTIONS.iter().map(|option| Axis::Option(option.name)).collect();
         let mut named: BTreeSet<Axis> = BTreeSet::new();
@@ -71,7 +71,9 @@ impl Cells {
             // without experts, a division is a TP
             let is_axis = values.len() > 1
                 && (*axis != Axis::Division || values.iter().any(|value| value.contains("ep")));
-            is_axis.then(|| AxisCount { axis: axis.clone(), values, pairs: matching.pairs().len() })
+            let runs = |pair: &Pair<'_>| [pair.baseline, pair.other].map(|cell| cell.record.run.clone());
+            let pairs = || matching.pairs().iter().map(runs).collect();
+            is_axis.then(|| AxisCount { axis: axis.clone(), values, pairs: pairs() })
         };
         keys.par_iter().filter_map(count).collect()
     }

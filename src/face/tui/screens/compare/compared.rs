@@ -57,7 +57,7 @@ impl AxisComparison {
         let slices = slices(&report);
         let mut axes = cells.axes.clone();
         // an axis without pairs has nothing to compare
-        axes.sort_by_key(|axis| axis.pairs == 0);
+        axes.sort_by_key(|axis| axis.pairs.is_empty());
         let mut compared = Self {
             axis: asked.axis.clone(),
             axes,

@@ -268,7 +268,8 @@ fn nothing(cx: &Context, compared: &AxisComparison) -> String {
         return format!("no runs yet: {}", cx.keys.to_first_run());
     }
     let key = cx.key::<Compare>(Act::PickAxis);
-    let with = compared.axes.iter().filter(|axis| axis.pairs > 0).map(|axis| axis.axis.to_string());
+    let with =
+        compared.axes.iter().filter(|axis| !axis.pairs.is_empty()).map(|axis| axis.axis.to_string());
     let others: Vec<String> = with.collect();
     let by = &compared.report.by;
     match others.is_empty() {

@@ -229,7 +229,7 @@ impl Screen for Compare {
     }
 
     fn has_content(&self) -> bool {
-        self.compared().is_some_and(|compared| compared.axes.iter().any(|axis| axis.pairs > 0))
+        self.compared().is_some_and(|compared| compared.axes.iter().any(|axis| !axis.pairs.is_empty()))
     }
 
     fn command(&self) -> Result<Command, &'static str> {
@@ -512,8 +512,10 @@ impl Compare {
         let slices = self.slices_shown.clone();
         let (title, lines): (_, Vec<(String, String)>) = match act {
             Act::PickAxis => {
-                let of =
-                    |axis: &AxisCount| format!("{} values  {:>4} pairs", axis.values.len(), axis.pairs);
+                let of = |axis: &AxisCount| {
+                    let [values, pairs] = self.left_of_axis(&compared, axis);
+                    format!("{values} values  {pairs:>4} pairs")
+                };
                 let lines = compared.axes.iter().map(|axis| (axis.axis.to_string(), of(axis)));
                 ("compare by", lines.collect())
             }

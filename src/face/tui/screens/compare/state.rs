@@ -11,8 +11,8 @@ use crate::face::tui::prelude::*;
 use base::statistics::extent;
 use study::analysis::filter::Filter;
 use study::analysis::{
-    Axis, Comparison, ComparisonReport, HeatAxes, HeatMap, HeatSlice, HeatValue, Pivot, PivotRow,
-    Reasons, compared_rows, slices_over,
+    Axis, AxisCount, Comparison, ComparisonReport, HeatAxes, HeatMap, HeatSlice, HeatValue, Pivot,
+    PivotRow, Reasons, compared_rows, slices_over,
 };
 
 /// Run ids of a pair; identifies it across comparisons.
@@ -528,6 +528,25 @@ impl Compare {
         if self.map.is_some() {
             self.open_map();
         }
+    }
+
+    /// Numbers of values and pairs that the scope and the filter leave of an axis.
+    pub fn left_of_axis(&self, compared: &AxisComparison, axis: &AxisCount) -> [usize; 2] {
+        let (runs, filter) = (&compared.runs, Filter::parse(self.filter.value()));
+        let chosen = || {
+            let (rows, _) = compared_rows(&filter, &runs.table, &runs.records, &axis.axis, None);
+            let run = |row: u32| Some(&runs.records.get(row as usize)?.run);
+            rows.into_iter().filter_map(run).collect::<HashSet<&String>>()
+        };
+        let chosen = (!filter.is_empty()).then(chosen);
+        let is_left = |run: &String| {
+            self.filter.holds(run) && chosen.as_ref().is_none_or(|chosen| chosen.contains(run))
+        };
+        let left: Vec<&[String; 2]> =
+            axis.pairs.iter().filter(|runs| runs.iter().all(is_left)).collect();
+        let records = left.iter().flat_map(|pair| pair.iter()).filter_map(|run| runs.find(run));
+        let values: HashSet<String> = records.map(|record| axis.axis.value(&record.spec)).collect();
+        [values.len(), left.len()]
     }
 
     /// Reason that the scope and the filter leave no pair.

@@ -25,12 +25,15 @@ struct Outcome {
 struct SettingRule(Vec<Option<String>>);
 
 impl SettingRule {
-    /// Widest rule around a setting that holds only settings with its outcome.
-    fn around(setting: &Outcome, all: &[Outcome]) -> Self {
+    /// Widest rule around a setting that holds only settings with its outcome and none of the rules before.
+    fn around(setting: &Outcome, all: &[Outcome], before: &[Self]) -> Self {
         let mut rule = Self(setting.labels.iter().cloned().map(Some).collect());
-        for axis in 0..setting.labels.len() {
+        let is_barred = |other: &Outcome| {
+            other.winners != setting.winners || before.iter().any(|rule| rule.holds(other))
+        };
+        for axis in (0..setting.labels.len()).rev() {
             let label = rule.0[axis].take();
-            if all.iter().any(|other| rule.holds(other) && other.winners != setting.winners) {
+            if all.iter().any(|other| rule.holds(other) && is_barred(other)) {
                 rule.0[axis] = label;
             }
         }
@@ -49,8 +52,8 @@ impl SettingRule {
     }
 }
 
-/// Winners of these rows, which differ in these settings: `Ladder is fastest in 8 of 20 settings (b1 p2p-off, tp4 b1, tp8
-/// b1 and 3 more), tied with parallel in 12`. `None` if all rows have the same winner, which the headline names, or if there
+/// Winners of these rows, which differ in these settings: `Ladder is fastest in 8 of 20 settings (b1 p2p-off, tp4 b1 p2p-on,
+/// tp8 b4 and 2 more), tied with parallel in 12`. `None` if all rows have the same winner, which the headline names, or if there
 /// are too many.
 pub fn winners_by_setting(
     axis: &Axis,
@@ -116,8 +119,7 @@ fn sentence_of(outcomes: &[Outcome]) -> Option<String> {
 
 /// Settings with these winners: ` (b64 p2p-on, tp4 b64, tp8 b64 and 1 more)`.
 fn places(winners: &[String], outcomes: &[Outcome]) -> String {
-    let mut rules = rules_of(winners, outcomes);
-    rules.truncate(MOST_NAMED);
+    let rules = rules_of(winners, outcomes);
     let is_named = |setting: &Outcome| rules.iter().any(|rule| rule.holds(setting));
     let own = outcomes.iter().filter(|setting| setting.winners == winners);
     let more = match own.filter(|setting| !is_named(setting)).count() {
@@ -150,17 +152,19 @@ fn outcome(
     })
 }
 
-/// Rules that hold all settings with these winners and no others, the widest first.
+/// Widest disjoint rules that hold only settings with these winners, at most [`MOST_NAMED`], in the order of the settings.
 fn rules_of(winners: &[String], outcomes: &[Outcome]) -> Vec<SettingRule> {
     let mut rules: Vec<SettingRule> = Vec::new();
-    for setting in outcomes.iter().filter(|outcome| outcome.winners == winners) {
-        let is_held = rules.iter().any(|rule| rule.holds(setting));
-        if !is_held {
-            rules.push(SettingRule::around(setting, outcomes));
-        }
-    }
     let held = |rule: &SettingRule| outcomes.iter().filter(|setting| rule.holds(setting)).count();
-    rules.sort_by_key(|rule| Reverse(held(rule)));
+    while rules.len() < MOST_NAMED {
+        let own = outcomes.iter().filter(|outcome| outcome.winners == winners);
+        let further = own.filter(|setting| !rules.iter().any(|rule| rule.holds(setting)));
+        let around = further.map(|setting| SettingRule::around(setting, outcomes, &rules));
+        // the first of several
+        let Some(widest) = around.min_by_key(|rule| Reverse(held(rule))) else { break };
+        rules.push(widest);
+    }
+    rules.sort_by_key(|rule| outcomes.iter().position(|setting| rule.holds(setting)));
     rules
 }
 
@@ -185,6 +189,21 @@ mod tests {
             rules_of(&all[of].winners, &all).iter().map(SettingRule::words).collect()
         };
         assert_eq!([words(1), words(2), words(0)], [["b64"], ["tp8 b1"], ["tp2 b1"]]);
+    }
+
+    /// The widest rules first would be `tp2`, and `b1` of both TPs.
+    #[test]
+    fn named_settings_are_disjoint_and_in_order() {
+        let all = outcomes([
+            (["tp2", "b1"], &["ladder"]),
+            (["tp2", "b64"], &["ladder"]),
+            (["tp8", "b1"], &["ladder"]),
+            (["tp8", "b64"], &["parallel"]),
+        ]);
+        let rules = rules_of(&all[0].winners, &all);
+        let words: Vec<String> = rules.iter().map(SettingRule::words).collect();
+        assert_eq!(words, ["tp2", "tp8 b1"]);
+        assert!(all.iter().all(|setting| rules.iter().filter(|rule| rule.holds(setting)).count() < 2));
     }
 
     #[test]
@@ -230,7 +249,7 @@ mod tests {
             })
             .collect();
         let expected =
-            "Parallel is fastest in 6 of 10 settings; ladder is fastest in 4 (b0, b1, b2 and 1 more)";
+            "Parallel is fastest in 6 of 10 settings; ladder is fastest in 4 (tp0, tp1, tp2 and 1 more)";
         assert_eq!(sentence_of(&all).as_deref(), Some(expected));
     }
 }

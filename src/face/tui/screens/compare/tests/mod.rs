@@ -299,6 +299,17 @@ fn runs_of_other_experiments_are_counted_apart() {
     driver.shows("1 setting (1 more in other experiments: * shows all)");
     driver.taps("t");
     driver.shows(": 4 comparisons (4 more in other experiments: * shows all), ");
+    // the axes have as many pairs as they show
+    driver.taps("a");
+    assert!(line_of(&driver, "│ architecture ").contains("   4 pairs"), "{}", driver.screen());
+    driver.tap(KeyCode::Esc);
     driver.taps("*");
     driver.shows(": 8 comparisons, ");
+    driver.taps("a");
+    assert!(line_of(&driver, "│ architecture ").contains("   8 pairs"), "{}", driver.screen());
+    driver.tap(KeyCode::Esc);
+    driver.taps("/parallel");
+    driver.enter();
+    driver.taps("a");
+    assert!(line_of(&driver, "│ architecture ").contains("   2 pairs"), "{}", driver.screen());
 }

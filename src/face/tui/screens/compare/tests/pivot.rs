@@ -40,8 +40,8 @@ fn the_winners_by_setting_are_below_the_headline() {
         let driver = on(grid().to_vec(), size);
         let screen = driver.screen();
         let words: Vec<&str> = screen.split_whitespace().collect();
-        let winners = "Ladder is fastest in 18 of 24 settings, tied with standard in 6 (b64 p2p-on, tp4 b64, tp8 \
-                       b64 and 1 more)";
+        let winners = "Ladder is fastest in 18 of 24 settings, tied with standard in 6 (tp2 b16 p2p-on, b64 \
+                       p2p-on, tp4 b64 p2p-off and 1 more)";
         assert!(words.join(" ").contains(winners), "{screen}");
     }
     let low = on(grid().to_vec(), (60, 16));
