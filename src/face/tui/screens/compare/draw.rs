@@ -42,6 +42,9 @@ const VERDICT: usize = 5;
 const ADJUSTED: usize = 6;
 const GAP: usize = 10;
 
+/// Longest baseline in the title of the verdicts.
+const LONGEST_BASELINE: usize = 9;
+
 /// Column omitted when all pairs have the same provenance.
 const PROVENANCE: usize = 11;
 
@@ -60,6 +63,11 @@ fn columns(
         INTERVAL | ADJUSTED => !simulated,
         _ => true,
     };
+    // a long name of the baseline is in the header
+    let against = match compared.baseline_name().filter(|name| name.width() <= LONGEST_BASELINE) {
+        Some(name) => format!("vs {name}"),
+        None => "verdict".to_owned(),
+    };
     let is_chance = |at: &usize| compared.report.pairs[*at].verdict == PairVerdict::Chance;
     let widest = |content: usize, share: u16| (content.max(6) as u16).min(share);
     // both columns, and the provenance, leave room for the ratio
@@ -73,9 +81,12 @@ fn columns(
         // a share without an interval is short
         GAP if simulated => 13,
         VERDICT if kept.iter().any(is_chance) => 17,
+        VERDICT if width >= 80 => COLUMNS[VERDICT].width.max(against.width() as u16),
         _ => COLUMNS[column].width,
     };
     let title = |at: usize| match (at, compared.report.latency()) {
+        // `faster` than the baseline may tie for the fastest
+        (VERDICT, _) if width >= 80 => against.clone().into(),
         (LATENCY, "TTFT") => "TTFT ms".into(),
         (RATIO, "TTFT") => "TTFT x".into(),
         _ => COLUMNS[at].title.clone(),
@@ -369,7 +380,12 @@ fn content(
         }
         VALUE => (compared.values(pair), text),
         CELL => (compare.pair_settings(compared).cell(compared, row), text),
-        RATIO => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
+        RATIO => {
+            // the verdict has the other marks
+            let marks = compare.marks_of(row.pair);
+            let marks = if marks.starts_with('★') { &*marks } else { "" };
+            (format!("{marks}{:.3}x", pair.speedup), theme.style(Role::Title))
+        }
         VERDICT => match pair.verdict {
             PairVerdict::Faster if pair.is_limit_ahead() => ("▲ limit".into(), text),
             PairVerdict::Faster => ("▲ faster".into(), theme.style(Role::Good)),

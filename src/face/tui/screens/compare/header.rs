@@ -232,7 +232,7 @@ fn draw_status(
 }
 
 /// Axis, baseline, and numbers of comparisons: hidden by the scope (if there is room), significant, and significant after
-/// the correction.
+/// the correction; then the meanings of the marks in the list.
 pub fn compared_counts(
     compare: &Compare,
     compared: &AxisComparison,
@@ -254,6 +254,9 @@ pub fn compared_counts(
     let hidden = hidden_by_scope(compare.pairs().len().saturating_sub(compare.scope_counts.pairs), cx);
     let all = made(compare, &hidden);
     let made = if all.width() <= room { all } else { made(compare, "") };
+    let room = room.saturating_sub(made.width() + adjusted.width());
+    let marks = if compare.map.is_none() { compare.marks.of_ratios(room) } else { String::new() };
+    let adjusted = adjusted + &marks;
     let [by, axis, against, baseline] = of;
     [by, axis, against, baseline, made, adjusted]
 }

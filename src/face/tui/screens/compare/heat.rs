@@ -1,8 +1,9 @@
 //! Heat map over TP and batch, or over two other settings: a shade and a number per cell, with marks on cells without a
 //! clear difference.
 
+use super::Act;
+use super::compared::{AxisComparison, side_names};
 use super::state::Compare;
-use super::{Act, compared::AxisComparison};
 use crate::face::tui::prelude::*;
 use study::analysis::{Axis, Comparison, HeatCell, HeatMap, HeatValue};
 
@@ -153,19 +154,19 @@ fn draw_title(
     let provenance = pairs_of(map, compare).map(|pair| pair.provenance).max().filter(|_| !is_shared);
     let label = provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
     let style = provenance.map_or(theme.style(Role::Dim), |provenance| theme.provenance(provenance));
-    let names = titles(map, compare.value, compare.slice_name());
+    let pair = pairs_of(map, compare).next().filter(|_| map.slice.value.is_some());
+    let compared = pair.map(|pair| side_names(&compared.axis, pair)[1].clone());
+    let names = titles(map, compare.value, compare.slice_name(), compared.as_deref());
     let name = first_fitting(&names, area.width.saturating_sub(label.width() as u16));
     line(buf, area, 0, &[(&label, style), (name, theme.style(Role::Title))]);
 }
 
 /// Titles of a map, the longest first; the first ones start with the question that the map answers. Ratios name both sides,
-/// other values only the compared one.
-fn titles(map: &HeatMap, value: HeatValue, slice_name: &str) -> Vec<String> {
+/// other values only the compared one; `compared` is its name, `P2P off`.
+fn titles(map: &HeatMap, value: HeatValue, slice_name: &str, compared: Option<&str>) -> Vec<String> {
     let ratio = map.slice.named("");
     let setting = slice_name.strip_prefix(&ratio).unwrap_or_default();
-    let own = |word: &str| {
-        map.slice.value.as_ref().map_or_else(String::new, |value| format!(" {word} {value}"))
-    };
+    let own = |word: &str| compared.map_or_else(String::new, |compared| format!(" {word} {compared}"));
     let (of, by) = (own("of"), own("by"));
     let names = match value {
         HeatValue::Speedup => {
@@ -180,7 +181,7 @@ fn titles(map: &HeatMap, value: HeatValue, slice_name: &str) -> Vec<String> {
             format!(" gap closed{by}{setting}"),
         ],
     };
-    let question = map.slice.value.as_ref().map(|compared| match value {
+    let question = compared.map(|compared| match value {
         HeatValue::Speedup => format!(" Where is {compared} faster?"),
         HeatValue::ExposedPct => format!(" Where does {compared} still wait?"),
         HeatValue::GapClosed => format!(" How close is {compared} to upper-bound?"),
@@ -217,7 +218,7 @@ fn draw_cell(
         0 => "",
         _ => "+",
     };
-    let tie = pair.filter(|_| value == HeatValue::Speedup).map_or("", |pair| pair.verdict.mark());
+    let tie = if value == HeatValue::Speedup { compare.marks_of(cell.pair) } else { String::new() };
     let number = number.map_or_else(|| "-".to_owned(), |number| with_unit(value, number));
     let text = format!("{:>NUMBER$}{mark}", format!("{tie}{number}"));
     put(buf, place, place.x + SHADE, place.y, &text, selected.unwrap_or(theme.style(Role::Text)));
@@ -357,11 +358,12 @@ impl MapLegend {
 
 /// Meanings of the marks on a map, of which ratios alone have some.
 fn mark_meanings(map: &HeatMap, compare: &Compare, tie: &str) -> String {
-    let is_used = |mark: &str| {
-        compare.value == HeatValue::Speedup
-            && pairs_of(map, compare).any(|pair| pair.verdict.mark() == mark)
+    let marks: String = match compare.value {
+        HeatValue::Speedup => map.cells.iter().map(|cell| compare.marks_of(cell.pair)).collect(),
+        _ => String::new(),
     };
-    let used = [("≈", tie), ("?", compare.marks.unknown)].into_iter().filter(|(mark, _)| is_used(mark));
+    let all = [("★", "fastest"), ("≈", tie), ("?", compare.marks.unknown), ("!", "noisy limit")];
+    let used = all.into_iter().filter(|(mark, _)| marks.contains(mark));
     used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect()
 }
 
@@ -435,7 +437,7 @@ mod tests {
         };
         let grid = MapGrid::new(Rect::new(0, 0, 60, 16), &map, 6);
         assert_eq!((grid.visible_columns(), grid.first_column), (5, 2));
-        let titles = titles(&map, HeatValue::ExposedPct, "ladder / standard  p2p-on");
+        let titles = titles(&map, HeatValue::ExposedPct, "ladder / standard  p2p-on", Some("ladder"));
         let short = " exposed of ladder, % of TPOT  p2p-on";
         assert_eq!(titles.last().map(String::as_str), Some(short), "a share has one side");
         assert_eq!(titles[1], format!(" Where does ladder still wait?{short}"));

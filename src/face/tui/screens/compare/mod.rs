@@ -476,9 +476,14 @@ impl Compare {
             return has_answer.then(|| header::leading_row(headline, body.width)).into_iter().collect();
         }
         let [noise, winners] = [self.noise(), self.winners()].map(|text| text.filter(|_| has_room));
+        let first = header::leading_row(headline, body.width);
         let mut rows = match winners {
             None => headline_rows(headline, body.width, usize::from(body.height / 6).clamp(2, 4)),
-            Some(_) => vec![header::leading_row(headline, body.width)],
+            // a first clause of two rows has the numbers
+            Some(_) if first.contains('…') && body.height >= TALL => {
+                headline_rows(headline, body.width, 2)
+            }
+            Some(_) => vec![first],
         };
         rows.extend(noise.into_iter().flat_map(|noise| headline_rows(noise, body.width, 1)));
         rows.extend(winners.into_iter().flat_map(|winners| headline_rows(winners, body.width, 2)));

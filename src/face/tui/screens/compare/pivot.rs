@@ -176,6 +176,19 @@ impl MarkMeanings {
         Self { tie, unknown, legends }
     }
 
+    /// Meanings of the marks of ratios in the list of pairs, whose verdicts have the others; empty if they do not fit.
+    pub fn of_ratios(&self, room: usize) -> String {
+        let has = |mark: char| self.legends.last().is_some_and(|legend| legend.contains(mark));
+        let texts = match (has('★'), has('≈')) {
+            (false, _) => Vec::new(),
+            (true, false) => vec!["  ★ fastest".to_owned()],
+            (true, true) => {
+                vec![format!("  ★ fastest  ≈ {}", self.tie), "  ★ fastest, ≈ tie".to_owned()]
+            }
+        };
+        texts.into_iter().find(|text| text.width() <= room).unwrap_or_default()
+    }
+
     /// Legend of the pivot, shortened to the width. In a narrow window the common settings follow it in the same row.
     pub fn legend(&self, width: u16) -> &str {
         let first = if width < 100 { WHOLE_LEGENDS } else { 0 };

@@ -476,6 +476,17 @@ impl Compare {
         Some(format!("no result of {value}{at}"))
     }
 
+    /// Marks of a pair, an index into the report, in all views: `★` the fastest of its setting, `★≈` tied for the fastest, `≈`
+    /// no clear difference from the baseline, `?` too few samples. `†` is left to the summary.
+    pub fn marks_of(&self, pair: usize) -> String {
+        let Some(compared) = self.compared() else { return String::new() };
+        let marks = |row: &PivotRow| {
+            let column = row.pairs.iter().position(|at| *at == Some(pair))?;
+            Some(row.marks(&compared.report, column).replace('†', ""))
+        };
+        self.pivot.rows.iter().find_map(marks).unwrap_or_default()
+    }
+
     pub fn pair_settings<'a>(&'a self, compared: &'a AxisComparison) -> &'a PairSettings {
         self.narrowed.as_ref().unwrap_or(&compared.pair_settings)
     }

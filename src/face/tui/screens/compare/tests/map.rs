@@ -16,6 +16,40 @@ fn marks_have_one_meaning_on_all_views() {
     driver.shows("≈ within 5 %");
 }
 
+/// Parallel ties with ladder in most settings of the paper.
+#[test]
+fn a_tie_for_the_fastest_is_marked_alike_in_all_views() {
+    let mut driver = on(pivot::published(), (120, 40));
+    driver.shows("★≈1.");
+    let marks = |driver: &Driver, at: usize| driver.state.compare.marks_of(at);
+    let is_tied = |driver: &Driver, at: &usize| marks(driver, *at) == "★≈";
+    let at = (0..driver.state.compare.pairs().len()).find(|at| is_tied(&driver, at)).unwrap();
+    let pair = driver.state.compare.pairs()[at].clone();
+    assert_eq!(pair.verdict, study::analysis::PairVerdict::Faster, "than the baseline");
+    driver.taps("t");
+    driver.shows(&format!("★≈{:.3}x", pair.speedup));
+    driver.shows("vs standard");
+    driver.shows("  ★ fastest  ≈ within ");
+    driver.taps("gg");
+    for _ in 0..driver.state.compare.shown.len() {
+        if driver.state.compare.selected().unwrap().run != pair.run {
+            driver.taps("j");
+        }
+    }
+    driver.taps("t");
+    driver.shows(&format!("★≈{:.2}x", pair.speedup));
+    driver.shows("★ fastest  ≈ ");
+}
+
+#[test]
+fn a_map_of_p2p_names_what_is_faster() {
+    let mut driver = on(grid().to_vec(), (120, 40));
+    driver.taps("ap2p");
+    driver.tap(KeyCode::Enter);
+    driver.taps("v");
+    driver.shows(" Where is P2P off faster?");
+}
+
 #[test]
 fn the_legend_of_the_map_fits_with_the_key_of_its_slices() {
     for size in [(60, 16), (80, 24), (120, 40)] {

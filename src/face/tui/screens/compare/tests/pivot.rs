@@ -58,7 +58,7 @@ fn the_winners_by_setting_are_below_the_headline() {
 }
 
 /// Simulated cells of the paper: ladder and parallel, with published speedups, P2P and kinds of all-reduce.
-fn published() -> Vec<Record> {
+pub(super) fn published() -> Vec<Record> {
     let mut specs: Vec<Spec> = Vec::new();
     for architecture in ["standard", "ladder", "parallel"] {
         for (p2p, collective) in
