@@ -66,6 +66,7 @@ pub fn record(i: usize, backend: Backend) -> Record {
             overlap_pct: Some(100.0 * random.f64()),
             compute_ms: 400.0,
             idle_ms: 3.0,
+            peer_wait_ms: None,
             split: None,
         });
     }

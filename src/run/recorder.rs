@@ -190,8 +190,8 @@ pub(super) fn prompts(spec: &Spec, vocab: u32) -> Vec<u32> {
     (0..u64::from(spec.batch) * u64::from(spec.prompt_tokens)).map(|_| rng.u32(0..vocab)).collect()
 }
 
-/// Merges the ranks' times into a sample: each step ends when its last rank ends. `spans` are the sample's spans, for
-/// its overlap; without spans there is none.
+/// Merges the ranks' times into a sample: each step ends when its last rank ends. `spans` are the sample's spans of all
+/// ranks, for its overlap; without spans there is none.
 pub(super) fn combine(times: &[GenerationTimes], spans: &[Span], ranks: u32) -> Sample {
     let ms = |ns: i64| ns as f64 / 1e6;
     let started = times.iter().map(|t| t.started).min().unwrap_or(0);
@@ -208,7 +208,7 @@ pub(super) fn combine(times: &[GenerationTimes], spans: &[Span], ranks: u32) -> 
         prefill_ms: ms(prefill_end - started),
         decode_ms: ms(previous - prefill_end),
         steps_ms,
-        overlap: trace::overlap::decode_overlap(spans, ranks),
+        overlap: trace::overlap::decode_overlap(spans, ranks, false),
     }
 }
 

@@ -373,7 +373,18 @@ pub static MEASURES: &[Measure] = &[
     Measure::new("idle_ms", &["idle"], "idle ms", "idle time", (Ms, Less, Lanes), lane!(idle_ms)),
     Measure::new("work_ms", &["work"], "work ms", "compute without contention", (Ms, Less, Lanes), split!(work_ms)),
     Measure::new("contention_ms", &["contention"], "contention", "contention", (Ms, Less, Lanes), split!(contention_ms)),
-    Measure::new("peer_wait_ms", &["peers"], "peers ms", "waiting for peers", (Ms, Less, Lanes), split!(peer_wait_ms)),
+    // after `work_ms`: a batch is read in this order, and the breakdown of a simulation has its wait for peers
+    Measure::new(
+        "peer_wait_ms",
+        &["peers"],
+        "peers ms",
+        "waiting for peers",
+        (Ms, Less, Lanes),
+        Read::Key(
+            |r| r.overlap.as_ref()?.peer_wait_ms(),
+            |r, ms| r.overlap.get_or_insert_default().set_peer_wait_ms(ms),
+        ),
+    ),
     Measure::new("transfer_ms", &["transfer"], "transfer", "exposed transfer", (Ms, Less, Lanes), split!(transfer_ms)),
     Measure::new(
         "overhead",
@@ -418,6 +429,21 @@ mod tests {
                 assert_eq!(measure.of(&record), Some(7.0), "{}", measure.name);
             }
         }
+    }
+
+    #[test]
+    fn the_wait_for_peers_is_one_measure_of_runs_and_of_simulations() {
+        let peers = measure("peers").unwrap();
+        let mut record = record("a", |_| (), 0, &[(1.0, 2.0)]);
+        record.overlap = Some(crate::Overlap { peer_wait_ms: Some(1.5), ..Default::default() });
+        assert_eq!(peers.of(&record), Some(1.5));
+        record.overlap = None;
+        for name in ["work", "peers", "transfer"] {
+            measure(name).unwrap().set(&mut record, 7.0);
+        }
+        let overlap = record.overlap.unwrap();
+        assert_eq!((overlap.split.unwrap().peer_wait_ms, overlap.peer_wait_ms), (7.0, None));
+        assert_eq!(peers.of(&record), Some(7.0));
     }
 
     /// A tail has no interval of values per sample, see [`Measure::is_tail`].

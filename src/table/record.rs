@@ -102,12 +102,29 @@ pub struct Overlap {
     pub compute_ms: f64,
     /// Time with both lanes idle.
     pub idle_ms: f64,
+    /// Part of `exposed_comm_ms` before the last rank arrives; absent if arrivals are unknown, and for
+    /// simulations, which have it in `split`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_wait_ms: Option<f64>,
     /// Breakdown of the decode phase, if the backend provides it (sim).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Split>,
 }
 
 impl Overlap {
+    /// Exposed communication that waits for the last rank, measured or simulated; the rest is transfer.
+    pub fn peer_wait_ms(&self) -> Option<f64> {
+        self.split.map(|split| split.peer_wait_ms).or(self.peer_wait_ms)
+    }
+
+    /// Sets [`Self::peer_wait_ms()`]; in the breakdown if there is one.
+    pub fn set_peer_wait_ms(&mut self, ms: f64) {
+        match &mut self.split {
+            Some(split) => split.peer_wait_ms = ms,
+            None => self.peer_wait_ms = Some(ms),
+        }
+    }
+
     /// Exposed communication in percent of the decode phase as recorded (instrumentation may have made
     /// it longer than the median). `None` for an empty phase.
     pub fn exposed_pct(&self) -> Option<f64> {
@@ -115,7 +132,8 @@ impl Overlap {
         (phase_ms > 0.0).then(|| 100.0 * self.exposed_comm_ms / phase_ms)
     }
 
-    /// Mean over ranks or runs; `None` without any. It has a breakdown if all of them have one.
+    /// Mean over ranks or runs; `None` without any. It has a breakdown, or time waiting for peers, if all of
+    /// them have it.
     pub fn mean(all: &[Self]) -> Option<Self> {
         let sum = all.iter().copied().reduce(|sum, one| sum.each(one, |sum, ms| sum + ms))?;
         Some(sum.each(sum, |ms, _| ms / all.len() as f64))
@@ -126,7 +144,7 @@ impl Overlap {
         Self { overlap_pct: self.overlap_pct, ..self.each(*self, |ms, _| number * ms) }
     }
 
-    /// Combines every time with `of`; has a breakdown if both have one.
+    /// Combines every time with `of`; has an optional time if both have it.
     fn each(self, other: Self, of: impl Fn(f64, f64) -> f64) -> Self {
         let comm_ms = of(self.comm_ms, other.comm_ms);
         let exposed_comm_ms = of(self.exposed_comm_ms, other.exposed_comm_ms);
@@ -136,6 +154,7 @@ impl Overlap {
             overlap_pct: overlap_pct(exposed_comm_ms, comm_ms),
             compute_ms: of(self.compute_ms, other.compute_ms),
             idle_ms: of(self.idle_ms, other.idle_ms),
+            peer_wait_ms: self.peer_wait_ms.zip(other.peer_wait_ms).map(|(own, other)| of(own, other)),
             split: self.split.zip(other.split).map(|(own, other)| Split {
                 work_ms: of(own.work_ms, other.work_ms),
                 contention_ms: of(own.contention_ms, other.contention_ms),
@@ -338,6 +357,29 @@ pub fn overlap_pct(exposed: f64, comm: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mean_waits_for_peers_if_all_of_its_runs_know_for_how_long() {
+        let waiting =
+            |peer_wait_ms| Overlap { exposed_comm_ms: 4.0, peer_wait_ms, ..Overlap::default() };
+        let of = |all: &[Overlap]| Overlap::mean(all).expect("there are some").peer_wait_ms();
+        assert_eq!(of(&[waiting(Some(1.0)), waiting(Some(2.0))]), Some(1.5));
+        assert_eq!(of(&[waiting(Some(1.0)), waiting(None)]), None);
+        assert_eq!(waiting(Some(1.5)).times(2.0).peer_wait_ms(), Some(3.0));
+        let split = Some(Split { peer_wait_ms: 2.5, ..Split::default() });
+        assert_eq!(Overlap { split, ..Overlap::default() }.peer_wait_ms(), Some(2.5));
+    }
+
+    #[test]
+    fn records_of_older_versions_do_not_know_the_wait_for_peers() {
+        let old = r#"{"comm_ms": 2.0, "exposed_comm_ms": 1.0, "overlap_pct": 50.0, "compute_ms": 3.0, "idle_ms": 0.0}"#;
+        let overlap: Overlap = serde_json::from_str(old).expect("it is an overlap");
+        assert_eq!(overlap.peer_wait_ms(), None);
+        let written = |overlap: &Overlap| serde_json::to_string(overlap).expect("it is JSON");
+        assert!(!written(&overlap).contains("peer_wait_ms"));
+        let known = Overlap { peer_wait_ms: Some(0.25), ..overlap };
+        assert_eq!(serde_json::from_str::<Overlap>(&written(&known)).ok(), Some(known));
+    }
 
     #[test]
     fn a_power_limit_that_kept_the_clock_is_no_warning() {

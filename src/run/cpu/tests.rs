@@ -246,6 +246,9 @@ fn a_run_yields_samples_and_a_trace_that_obeys_the_plan() {
     for sample in &outcome.samples {
         assert_eq!(sample.steps_ms.len(), 4);
         assert!((sample.steps_ms.iter().sum::<f64>() - sample.decode_ms).abs() < 1e-6);
+        let overlap = sample.overlap.unwrap();
+        let wait_ms = overlap.peer_wait_ms().expect("all ranks are recorded");
+        assert!((0.0..=overlap.exposed_comm_ms).contains(&wait_ms), "{overlap:?}");
     }
     let trace = trace.unwrap();
     let executed = trace.operations.len() - prefill_length(&trace);

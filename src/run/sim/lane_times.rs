@@ -81,6 +81,7 @@ impl LaneTimes {
             overlap_pct: overlap_pct(exposed as f64, self.comm as f64),
             compute_ms: ms(self.compute),
             idle_ms: ms((last - first).saturating_sub(self.compute.saturating_add(exposed)).max(0)),
+            peer_wait_ms: None,
             split: Some(Split {
                 work_ms,
                 contention_ms: ms(self.compute) - work_ms,

@@ -590,6 +590,7 @@ mod tests {
                 overlap_pct: table::overlap_pct(0.0, comm_ms),
                 compute_ms: 1.0,
                 idle_ms: 0.0,
+                peer_wait_ms: None,
                 split: None,
             };
             runs.iter_mut().for_each(|run| run.overlap = Some(overlap));

@@ -145,7 +145,7 @@ fn an_empty_trace_has_no_ranks_and_no_percentage() {
     let report = overlap(&trace(Vec::new()), &Selection::default());
     assert!(report.ranks.is_empty());
     assert_eq!(report.all.overlap_pct, None);
-    assert_eq!(decode_overlap(&[], 2), None);
+    assert_eq!(decode_overlap(&[], 2, false), None);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_decode_overlap_is_averaged_over_ranks_and_samples() {
         span(1, Lane::Comm, 2_000_000, 4_000_000),
         span(1, Lane::Compute, 5_000_000, 6_000_000),
     ];
-    let one = decode_overlap(&spans, 2).unwrap();
+    let one = decode_overlap(&spans, 2, false).unwrap();
     assert_eq!((one.comm_ms, one.exposed_comm_ms, one.overlap_pct), (2.0, 1.5, Some(25.0)));
     assert_eq!((one.compute_ms, one.idle_ms), (3.0, 0.5));
     // The same again an hour later: an average, and the hour is not idle time.
@@ -188,10 +188,32 @@ fn a_decode_overlap_is_averaged_over_ranks_and_samples() {
         })
         .collect();
     spans.extend(again);
-    assert_eq!(decode_overlap(&spans, 2), Some(one));
+    assert_eq!(decode_overlap(&spans, 2, false), Some(one));
     // A prefill is none of decode's business.
     spans.push(Span { phase: Phase::Prefill, ..span(0, Lane::Comm, -9_000_000, -1_000_000) });
-    assert_eq!(decode_overlap(&spans, 2), Some(one));
+    assert_eq!(decode_overlap(&spans, 2, false), Some(one));
+}
+
+/// Computation hides the first half of the wait of rank 0; rank 1 arrives last.
+#[test]
+fn the_exposed_wait_for_the_last_rank_is_known_if_all_arrivals_are() {
+    let arriving = |rank, start, last_arrival_ns| Span {
+        last_arrival_ns,
+        ..span(rank, Lane::Comm, start, 4_000_000)
+    };
+    let mut spans = vec![
+        span(0, Lane::Compute, 0, 2_000_000),
+        arriving(0, 1_000_000, 3_000_000),
+        arriving(1, 3_000_000, 3_000_000),
+    ];
+    let wait = |spans: &[Span], lacks_ranks| {
+        decode_overlap(spans, 2, lacks_ranks).and_then(|overlap| overlap.peer_wait_ms())
+    };
+    assert_eq!((wait(&spans, false), wait(&spans, true)), (Some(0.5), None));
+    spans[2].last_arrival_ns = -1;
+    assert_eq!(wait(&spans, false), None);
+    // nothing arrives without communication
+    assert_eq!(wait(&spans[..1], true), Some(0.0));
 }
 
 #[test]
@@ -423,6 +445,19 @@ fn with_copies(spans: Vec<Span>, imported: bool) -> Trace {
     trace
 }
 
+/// Spans of two ranks; the last rank arrives before, during or after a collective.
+fn arriving() -> impl Strategy<Value = Vec<Span>> {
+    let one = (0u32..2, any::<bool>(), 0i64..400, 0i64..90, -30i64..120);
+    let one = one.prop_map(|(rank, comm, start, length, arrival)| match comm {
+        true => Span {
+            last_arrival_ns: (start + arrival).max(0),
+            ..span(rank, Lane::Comm, start, start + length)
+        },
+        false => span(rank, Lane::Compute, start, start + length),
+    });
+    prop::collection::vec(one, 1..40)
+}
+
 fn spans() -> impl Strategy<Value = Vec<Span>> {
     let one = (0u32..3, any::<bool>(), 0i64..5000, 0i64..900).prop_map(|(rank, comm, start, length)| {
         span(rank, if comm { Lane::Comm } else { Lane::Compute }, start, start + length)
@@ -489,6 +524,24 @@ proptest! {
             prop_assert!((rank.busy_us + rank.idle_us - rank.span_us).abs() < 1e-6);
             prop_assert!(rank.overlap_pct.is_none_or(|pct| (0.0..=100.0).contains(&pct)));
         }
+    }
+
+    #[test]
+    fn the_wait_for_the_last_rank_agrees_with_a_grid_and_is_exposed(spans in arriving()) {
+        let found = decode_overlap(&spans, 2, false).unwrap();
+        let wait_ms = found.peer_wait_ms().unwrap();
+        prop_assert!((0.0..=found.exposed_comm_ms).contains(&wait_ms), "{} of {}", wait_ms, found.exposed_comm_ms);
+        let is_waiting = |rank: u32, time: i64| {
+            let is_busy = |lane: Lane, end: fn(&Span) -> i64| {
+                let mut of_lane = spans.iter().filter(|span| (span.rank, span.lane) == (rank, lane));
+                of_lane.any(|span| (span.start_ns..end(span)).contains(&time))
+            };
+            is_busy(Lane::Comm, |span| span.end_ns.min(span.last_arrival_ns))
+                && !is_busy(Lane::Compute, |span| span.end_ns)
+        };
+        let of_rank = |rank: u32| (0..500).filter(|time| is_waiting(rank, *time)).count();
+        let expected_ms = (of_rank(0) + of_rank(1)) as f64 / 2e6;
+        prop_assert!((wait_ms - expected_ms).abs() < 1e-9, "{} not {}", wait_ms, expected_ms);
     }
 
     #[test]

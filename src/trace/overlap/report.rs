@@ -39,8 +39,8 @@ pub struct RankOverlap {
     pub idle_us: f64,
     /// Time from the first start to the last end; of selected steps, until the next one begins.
     pub span_us: f64,
-    /// Part of comm spent waiting for the last peer to arrive; null if the trace does not record
-    /// arrivals, as for profiler traces (for those, see the stragglers).
+    /// Part of comm spent waiting for the last peer to arrive, hidden or exposed; null if the trace does
+    /// not record arrivals, as for profiler traces (for those, see the stragglers).
     pub peer_wait_us: Option<f64>,
     /// The same times in exact nanoseconds.
     #[serde(flatten)]
@@ -66,7 +66,8 @@ pub struct LaneNanoseconds {
     pub idle_ns: i64,
     /// Time from the first start to the last end.
     pub span_ns: i64,
-    /// Part of comm spent waiting for the last peer; also 0 if arrivals are not recorded.
+    /// Part of comm spent waiting for the last peer, hidden or exposed; also 0 if arrivals are not
+    /// recorded.
     pub peer_wait_ns: i64,
 }
 
@@ -151,30 +152,36 @@ pub fn summarise(runs: &SpanRuns, lanes: &[Lanes], tally: &Tally) -> OverlapRepo
 }
 
 /// Overlap of the decode phase for a run's record: averaged over `ranks`, and over samples if there are
-/// several. Idle time is a rank's decode phase, from first start to last end, without its busy time.
-/// `None` without decode spans.
-pub fn decode_overlap(spans: &[Span], ranks: u32) -> Option<Overlap> {
+/// several. Idle time is a rank's decode phase, from first start to last end, without its busy time. The
+/// time waiting for peers is unknown if a collective has no recorded arrival, or if `lacks_ranks`: ranks
+/// that were not recorded may arrive last. `None` without decode spans.
+pub fn decode_overlap(spans: &[Span], ranks: u32, lacks_ranks: bool) -> Option<Overlap> {
     let mut lanes: BTreeMap<(u32, u32), LanesBuilder> = BTreeMap::new();
+    let mut has_arrivals = true;
     let same = |a: &Span, b: &Span| (a.sample, a.phase, a.rank) == (b.sample, b.phase, b.rank);
     for chunk in spans.chunk_by(same).filter(|chunk| chunk[0].phase == Phase::Decode) {
         let lanes = lanes.entry((chunk[0].sample, chunk[0].rank)).or_default();
         for span in chunk {
             let class = if span.lane == Lane::Comm { Class::Comm } else { Class::Compute };
+            has_arrivals &= class == Class::Compute || (span.last_arrival_ns >= 0 && !lacks_ranks);
             lanes.add(span, (span.start_ns, span.end_ns.max(span.start_ns)), class);
         }
     }
     let samples: BTreeSet<u32> = lanes.keys().map(|(sample, _)| *sample).collect();
     samples.first()?;
     let shares = samples.len() as f64 * f64::from(ranks.max(1));
-    let mut overlap = Overlap::default();
+    let (mut overlap, mut peer_wait_ms) = (Overlap::default(), 0.0);
     for lanes in lanes.into_values() {
-        let one = lanes.finish().sums();
+        let lanes = lanes.finish();
+        let one = lanes.sums();
+        peer_wait_ms += us(lanes.exposed_wait_ns()) / 1e3 / shares;
         overlap.comm_ms += us(one.comm_ns) / 1e3 / shares;
         overlap.exposed_comm_ms += us(one.exposed_comm_ns) / 1e3 / shares;
         overlap.compute_ms += us(one.compute_ns) / 1e3 / shares;
         overlap.idle_ms += us(one.idle_ns) / 1e3 / shares;
     }
     overlap.overlap_pct = overlap_pct(overlap.exposed_comm_ms, overlap.comm_ms);
+    overlap.peer_wait_ms = has_arrivals.then_some(peer_wait_ms);
     Some(overlap)
 }
 
@@ -312,6 +319,11 @@ impl Lanes {
     /// Intervals of the extents in which no lane was busy (absolute ns), sorted and disjoint.
     pub fn gaps(&self) -> Vec<TimeInterval> {
         difference(&self.extents, &self.busy())
+    }
+
+    /// Exposed part of the time spent waiting for the last peer (ns); 0 if arrivals are not recorded.
+    pub fn exposed_wait_ns(&self) -> i64 {
+        length(&self.peer_wait) - common_length(&self.peer_wait, self.compute.union())
     }
 
     pub fn sums(&self) -> LaneNanoseconds {

@@ -112,6 +112,7 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
             overlap_pct: (spec.tp > 1).then_some(75.0),
             compute_ms: 30.0,
             idle_ms: 1.0,
+            peer_wait_ms: None,
             split: None,
         }),
         environment: [("host".into(), "bench-1".into()), ("cores".into(), 16.into())].into(),
@@ -175,6 +176,7 @@ pub fn rounds(name: &str, spec: &Spec, step_ms: f64, samples: usize) -> Vec<Reco
             overlap_pct: communicates.then(|| 100.0 * (1.0 - exposed / 0.4)),
             compute_ms: 0.9 * decode_ms,
             idle_ms: 0.02 * decode_ms,
+            peer_wait_ms: None,
             split: None,
         });
         (record.round, record.samples, record.warnings) = (round, samples.into(), Vec::new());

@@ -229,7 +229,9 @@ fn combine_ranks(
     let executed = ranks.len() as u32;
     // extrapolates the recorded steps to the whole decode phase
     let phases = context.steps() as f64 / decode_steps(&ranks).max(1) as f64;
-    let overlap = trace::overlap::decode_overlap(&spans, executed).map(|overlap| overlap.times(phases));
+    let lacks_ranks = executed < context.spec.ranks();
+    let overlap = trace::overlap::decode_overlap(&spans, executed, lacks_ranks);
+    let overlap = overlap.map(|overlap| overlap.times(phases));
     let sample = combine(&times, &[], executed);
     let name = match recorder {
         Recorder::Events => "cuda events around modules",
