@@ -230,9 +230,11 @@ impl Answer {
             details.extend(warning);
         }
         if is_of_architectures {
-            bullets.extend(question.idle().into_iter().chain(question.equal()));
+            let (late_ranks, late_ranks_detail) = question.late_ranks();
+            bullets.extend(question.idle().into_iter().chain(late_ranks).chain(question.equal()));
             // the table has them
-            details.splice(0..0, question.exposed().into_iter().chain(question.gap_closed()));
+            let exposed = question.exposed().into_iter().chain(late_ranks_detail);
+            details.splice(0..0, exposed.chain(question.gap_closed()));
         }
         details.extend(rates(&report).map(str::to_owned));
         bullets.extend(question.published().into_iter().chain(unfinished.others));

@@ -32,6 +32,9 @@ pub(super) const MOST_NAMED: usize = 3;
 /// Maximum architectures in the sentence about P2P; experiments ask about few.
 const MOST_KEPT: usize = 6;
 
+/// Least share of the exposed communication that waits for late ranks (%) for a place on the card.
+const LEAST_WAIT_PCT: f64 = 20.0;
+
 /// Columns that a narrow window drops, last one first. The speedup stays.
 const LEAST: [&str; 5] = ["TPOT ms", "verdict", "exposed %", "published", "gap %"];
 
@@ -308,6 +311,37 @@ impl<'a> ComparisonQuestion<'a> {
             self.baseline(pairs[0]),
             shares(&own)
         ))
+    }
+
+    /// Shares of the exposed communication that wait for the last rank, of the baseline and of the winner (or else the
+    /// first choice): for the card if one is large, else for its details. Both are `None` if arrivals are unknown, and
+    /// if nothing waits, as in simulations without skew.
+    pub fn late_ranks(&self) -> (Option<String>, Option<String>) {
+        let Some((most, text)) = self.waits_for_ranks() else { return (None, None) };
+        if most >= LEAST_WAIT_PCT { (Some(text), None) } else { (None, Some(text)) }
+    }
+
+    /// Largest share (%) and sentence of [`Self::late_ranks`]; short, because the card of two links just fits a window of
+    /// 80x24.
+    fn waits_for_ranks(&self) -> Option<(f64, String)> {
+        let (value, pairs) = self.named_first()?;
+        let shares = |of: fn(&Comparison) -> &Side| {
+            let shares = pairs.iter().map(|pair| of(pair).peer_wait_pct());
+            extent(shares.collect::<Option<Vec<f64>>>()?)
+        };
+        let [base, own] = [shares(|pair| &pair.baseline_side)?, shares(|pair| &pair.side)?];
+        let words = |[low, high]: [f64; 2]| match [low, high].map(whole_percent) {
+            [least, most] if least == most => most,
+            [_, most] => format!("{low:.0} to {most}"),
+        };
+        let most = base[1].max(own[1]);
+        let text = format!(
+            "Exposed time due to late ranks: {} {}, {value} {}.",
+            self.baseline(pairs[0]),
+            words(base),
+            words(own)
+        );
+        (most > 0.0).then_some((most, text))
     }
 
     /// Measured settings in which the winner's gain is mostly idle time.

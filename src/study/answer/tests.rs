@@ -370,6 +370,60 @@ fn exposed_shares_are_told_and_a_limit_below_a_choice_is_noise() {
     assert_eq!(table.matches("too slow: noise").count(), 1, "{table}");
 }
 
+/// A quarter of the time that standard exposes waits for late ranks, two thirds of ladder's; or a tenth of both.
+#[test]
+fn time_that_waits_for_late_ranks_is_on_the_card_if_it_is_long() {
+    let answer = |peer_wait_ms: Option<[f64; 2]>| {
+        let mut records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+        for record in &mut records {
+            let is_standard = record.spec.architecture == Architecture::Standard;
+            record.overlap = Some(Overlap {
+                comm_ms: 4.0,
+                exposed_comm_ms: if is_standard { 4.0 } else { 3.0 },
+                compute_ms: 10.0,
+                peer_wait_ms: peer_wait_ms.map(|[own, others]| if is_standard { own } else { others }),
+                ..Overlap::default()
+            });
+        }
+        one(&records)
+    };
+    let found = |answer: &Answer| {
+        let named = |lines: &[String]| lines.iter().find(|line| line.contains("late ranks")).cloned();
+        (named(&answer.bullets), named(&answer.details))
+    };
+    let text = |shares: [&str; 2]| {
+        let [standard, ladder] = shares;
+        Some(format!("Exposed time due to late ranks: standard {standard}, ladder {ladder}."))
+    };
+    assert_eq!(found(&answer(Some([1.0, 2.0]))), (text(["25 %", "67 %"]), None));
+    assert_eq!(found(&answer(Some([0.4, 0.3]))), (None, text(["10 %", "10 %"])));
+    let unknown = answer(None);
+    assert_eq!(found(&unknown), (None, None));
+    assert_eq!(answer(Some([0.0; 2])), unknown, "an emulated link that waits for nobody");
+}
+
+/// Rank skew of simulations is in the breakdown.
+#[test]
+fn simulated_waits_for_late_ranks_have_a_range_over_settings() {
+    let mut records = Vec::new();
+    for (tp, peer_wait_ms) in [(2, 0.1), (4, 0.4), (8, 0.6)] {
+        for architecture in [Architecture::Standard, LADDER] {
+            let step_ms = if architecture == LADDER { 5.0 } else { 10.0 };
+            let mut record = sim(&format!("{architecture}-{tp}"), architecture, tp, step_ms);
+            record.overlap = Some(Overlap {
+                comm_ms: 2.0,
+                exposed_comm_ms: 2.0,
+                split: Some(table::Split { peer_wait_ms, ..Default::default() }),
+                ..Overlap::default()
+            });
+            records.push(record);
+        }
+    }
+    let text = said(&one(&records)).join(" ");
+    let wanted = "Exposed time due to late ranks: standard 5 to 30 %, ladder 5 to 30 %.";
+    assert!(text.contains(wanted), "{text}");
+}
+
 #[test]
 fn contradictions_are_named() {
     // upper-bound slower than standard with P2P; faster without P2P than with

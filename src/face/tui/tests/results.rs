@@ -34,12 +34,18 @@ fn started_sweep(size: (u16, u16)) -> Driver {
 
 /// The same, run to its end.
 fn ended_sweep(size: (u16, u16)) -> Driver {
+    ended_sweep_of(size, |_| ())
+}
+
+/// The same with changed records.
+fn ended_sweep_of(size: (u16, u16), change: impl Fn(&mut Record)) -> Driver {
     let mut driver = started_sweep(size);
     let steps = [5.0, 6.0, 4.0, 4.5, 3.5, 3.5];
     for round in 0..3 {
         for (cell, step) in steps.into_iter().enumerate() {
             let spec = driver.state.live.cells[cell].spec.clone();
-            let record = rounds(&format!("c{cell}"), &spec, step, 3).remove(round);
+            let mut record = rounds(&format!("c{cell}"), &spec, step, 3).remove(round);
+            change(&mut record);
             let round = round as u32;
             send(&mut driver, news(SweepEvent::RunEnded { cell, round, record: record.into() }));
         }
@@ -116,6 +122,24 @@ fn a_long_result_leaves_few_rows_of_a_low_window_to_the_cells() {
     assert_eq!(screen.lines().filter(|row| row.starts_with('│')).count(), 14, "{screen}");
     // the selected cell is in view
     driver.shows("✔ ladder p2p-off");
+}
+
+#[test]
+fn a_card_with_late_ranks_fits_a_window_of_24_rows() {
+    let waiting = |share: f64| {
+        move |record: &mut Record| {
+            let overlap = record.overlap.as_mut().expect("it has lanes");
+            overlap.peer_wait_ms = Some(share * overlap.exposed_comm_ms);
+        }
+    };
+    let text = "• Exposed time due to late ranks: standard";
+    let driver = ended_sweep_of((80, 24), waiting(0.5));
+    driver.shows(&format!("{text} 50 %, ladder 50 %."));
+    driver.hides("more line");
+    let mut driver = ended_sweep_of((120, 40), waiting(0.1));
+    driver.hides("late ranks");
+    keys(&mut driver, "d");
+    driver.shows(&format!("{text} 10 %, ladder 10 %."));
 }
 
 #[test]

@@ -274,6 +274,8 @@ pub struct Side {
     pub comm_ms: Option<f64>,
     /// Part of `comm_ms` during which the compute lane was idle (ms).
     pub exposed_comm_ms: Option<f64>,
+    /// Part of `exposed_comm_ms` before the last rank arrives (ms); null if arrivals are unknown.
+    pub peer_wait_ms: Option<f64>,
     /// Exposed share of the recorded decode phase, and so of TPOT (%).
     pub exposed_pct: Option<f64>,
     pub overlap_pct: Option<f64>,
@@ -293,6 +295,13 @@ impl Side {
         let Some(share) = self.hidden_share else { return "-".into() };
         let ends = |[low, high]: [f64; 2]| format!(" [{:.0}, {:.0}]", 100.0 * low, 100.0 * high);
         whole_percent(100.0 * share) + &self.hidden_share_ci95.map(ends).unwrap_or_default()
+    }
+
+    /// Share of the exposed communication that waits for the last rank (%); 0 without exposed communication, `None` if
+    /// arrivals are unknown.
+    pub fn peer_wait_pct(&self) -> Option<f64> {
+        let (wait, exposed) = (self.peer_wait_ms?, self.exposed_comm_ms?);
+        Some(if exposed > 0.0 { 100.0 * wait / exposed } else { 0.0 })
     }
 
     /// Band of a ratio of two simulated cells; `None` if one was measured.
@@ -316,6 +325,7 @@ impl Side {
             all_rounds_ms: cell.rounds_ms(),
             comm_ms: overlap.map(|o| o.comm_ms),
             exposed_comm_ms: overlap.map(|o| o.exposed_comm_ms),
+            peer_wait_ms: overlap.and_then(Overlap::peer_wait_ms),
             exposed_pct: overlap.and_then(Overlap::exposed_pct),
             overlap_pct: overlap.and_then(|o| o.overlap_pct),
             hidden_share: cell.hidden_share,
