@@ -176,9 +176,9 @@ impl Answer {
         let cells = Cells::from_records(records);
         let varied = Varied::from_specs(cells.specs());
         let axes = cells.axes();
-        let has = |axis: &Axis| axes.iter().any(|count| count.axis == *axis && count.pairs > 0);
+        let has = |axis: &Axis| axes.iter().any(|count| count.axis == *axis && !count.pairs.is_empty());
         let natural = [Axis::ARCHITECTURE, Axis::P2P].into_iter().find(has);
-        let first = || axes.iter().find(|count| count.pairs > 0).map(|count| count.axis.clone());
+        let first = || axes.iter().find(|count| !count.pairs.is_empty()).map(|count| count.axis.clone());
         let compared = natural.or_else(first).and_then(|axis| {
             let report = cells.compare(&axis, None).ok()?;
             Some((axis, report))
