@@ -36,7 +36,7 @@ const WIDE: usize = 100;
 pub fn badge(trust: &str, is_noisy: bool, width: usize) -> String {
     let noisy = if is_noisy { ", noisy (below)" } else { "" };
     let end = if is_noisy { noisy } else { " …" };
-    let kept = leading_clauses(trust, width.saturating_sub(end.width()), &["; ", ", "]);
+    let kept = leading_clauses(trust, width.saturating_sub(end.width()), &["; ", ", ", " ("]);
     match kept {
         Some(kept) if trust.width() + noisy.width() > width && width < WIDE => format!("{kept}{end}"),
         _ => format!("{trust}{noisy}"),

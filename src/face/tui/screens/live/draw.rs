@@ -79,9 +79,6 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     if let Some(at) = kept.iter().position(|at| *at == LATENCY) {
         columns[at].title = format!("{} ms", live.latency()).into();
     }
-    table::draw(buf, areas.table, theme, &columns, rows, |row, column, _| {
-        table::cell(content(live, &live.cells[row], kept[column], cx.now_ms, theme))
-    });
     queue(buf, areas.queue, live, cx);
     match live.selected() {
         selected if live.shows_answer() => {
@@ -91,6 +88,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
         Some(cell) => draw_cell(buf, areas.detail, live, cx, cell),
         None => {}
     }
+    // after the frame above it: the number of hidden rows takes a free place around the header
+    table::draw(buf, areas.table, theme, &columns, rows, |row, column, _| {
+        table::cell(content(live, &live.cells[row], kept[column], cx.now_ms, theme))
+    });
 }
 
 /// Draws the selected cell with the chart below the cells of a result, or the chart alone in fewer rows.

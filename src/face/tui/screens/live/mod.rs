@@ -191,13 +191,16 @@ impl Screen for Live {
 
     fn input(&mut self, input: ScreenInput<'_>, cx: &mut Context) -> bool {
         match input {
-            // the last row counts the lines below
             ScreenInput::Page(pages) if self.shows_answer() && !self.in_queue => {
-                let shown = self.areas(cx.body()).detail.height.saturating_sub(3);
+                let shown = self.areas(cx.body()).detail.height.saturating_sub(2);
                 self.scroll(-pages * page_rows(shown.into()));
             }
             ScreenInput::Step(rows) if self.in_queue => self.queue_list.move_by(rows, self.queue.len()),
-            ScreenInput::Step(rows) if self.cells.is_empty() => self.scroll(-rows),
+            // without cells in view, the arrows scroll the result
+            ScreenInput::Step(rows) if self.shows_answer() && !self.lists_cells(cx.body()) => {
+                self.scroll(-rows);
+            }
+            ScreenInput::Step(_) if self.cells.is_empty() => {}
             ScreenInput::Step(rows) => {
                 self.list.move_by(rows, self.cells.len());
                 (self.follow, self.show_cell, self.log_scroll) = (false, true, 0);
@@ -346,14 +349,14 @@ impl Live {
             return LiveAreas { top, detail, ..LiveAreas::default() };
         }
         let warned = u16::from(self.warning().is_some());
-        let head = match self.shows_answer() && body.height < SMALL {
-            // the result itself counts the cells without one
-            true => 1,
-            false => 2 + warned,
-        };
-        let (top, rest) = cut_top(body, head);
         let cells = u16::try_from(self.cells.len() + 1).unwrap_or(u16::MAX);
         let (waiting, line) = (self.queue.len() as u16, self.queue_line());
+        let card = self.wrapped.1.len() as u16 + 2;
+        // the result itself counts the cells without one, so that the bar gives way to it and the cells
+        let whole = (2 + line + card).saturating_add(cells);
+        let is_full = body.height < SMALL || body.height < TALL && whole > body.height;
+        let head = if self.shows_answer() && is_full { 1 } else { 2 + warned };
+        let (top, rest) = cut_top(body, head);
         let room = rest.height.saturating_sub(4);
         let (detail, table) = match self.shows_answer() {
             // in a small window the result needs the rows of the cells
@@ -362,7 +365,7 @@ impl Live {
                 // leaves room for all cells, but at most a third of the rows, and few in a window of 24
                 let rows = if body.height < TALL { FEW_CELLS + line } else { rest.height / 3 };
                 let most = rest.height.saturating_sub(cells.min(rows)).max(11);
-                cut_top(rest, (self.wrapped.1.len() as u16 + 2).clamp(11, most).min(room))
+                cut_top(rest, card.clamp(11, most).min(room))
             }
             false => {
                 // the frame, numbers, two lanes a rank and the log need these rows; spare rows go to them, too
@@ -392,6 +395,11 @@ impl Live {
         };
         let (table, queue) = cut_bottom(table, queue);
         LiveAreas { top, table, queue, detail, below }
+    }
+
+    /// True if the table of cells has rows in this body.
+    fn lists_cells(&self, body: Rect) -> bool {
+        !self.cells.is_empty() && self.areas(body).table.height > 1
     }
 
     fn badge(&self, cx: &Context) -> String {

@@ -109,16 +109,22 @@ fn concluded(runs: &[&Record]) -> Vec<Record> {
 }
 
 pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
+    /// Columns for the number of hidden lines in the top border: ` ↑ 12 ↓ 34 more `, with the corner and a dash.
+    const HIDDEN: u16 = 18;
     let lines = &live.wrapped.1;
-    let mut keys = String::new();
+    let name = live.experiment.as_ref().or(live.earlier.as_ref()).map_or("", String::as_str);
+    let part = if live.show_details { "details" } else { "result" };
+    let title = format!("{part} of {name}");
+    let mut titles = Vec::new();
     if lines.len() + 2 > usize::from(area.height) {
         let page = cx.keys.label(Action::PageDown);
         let (up, down) = (cx.key::<Live>(Act::LogUp), cx.key::<Live>(Act::LogDown));
-        keys = format!(" ({up} {down} scroll, {page} a page)");
+        titles.push(format!("{title} ({up} {down} scroll, {page} a page)"));
+        titles.push(format!("{title} ({up} {down} scroll)"));
     }
-    let name = live.experiment.as_ref().or(live.earlier.as_ref()).map_or("", String::as_str);
-    let part = if live.show_details { "details" } else { "result" };
-    let inner = frame(buf, area, &format!("{part} of {name}{keys}"), cx.theme);
+    titles.push(title);
+    let title = first_fitting(&titles, area.width.saturating_sub(HIDDEN + 4));
+    let inner = frame(buf, area, title, cx.theme);
     let (key, other) =
         (cx.key::<Live>(Act::Details), if live.show_details { "result" } else { "details" });
     let mut own = vec![(key, other)];
@@ -129,18 +135,12 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     if lines.iter().any(|(words, role)| *role == Role::Title && words.contains(" gap %")) {
         legend(buf, area, x, cx);
     }
-    let rows = usize::from(inner.height);
-    let left = lines.len().saturating_sub(live.result_scroll);
-    // the last row says how many lines are below
-    let fits = if left > rows { rows.saturating_sub(1) } else { rows };
-    for (row, (words, role)) in lines.iter().skip(live.result_scroll).take(fits).enumerate() {
+    let (above, rows) = (live.result_scroll, usize::from(inner.height));
+    for (row, (words, role)) in lines.iter().skip(above).take(rows).enumerate() {
         let style = cx.theme.style(*role);
         line(buf, inner, row as u16, &[(" ", style), (words, style)]);
     }
-    if left > fits {
-        let more = format!(" ↓ {}", counted(left - fits, "more line"));
-        line(buf, inner, fits as u16, &[(&more, cx.theme.style(Role::Dim))]);
-    }
+    hidden_rows(buf, cut_top(area, 1).0, above, lines.len().saturating_sub(above + rows), cx.theme);
 }
 
 /// Draws the screen before the first sweep: how to start one, and the latest result.
