@@ -8,6 +8,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::fixtures::{Driver, ended, experiment, news, record, records, rounds, spec};
 use crate::face::tui::context::Snapshot;
+use crate::face::tui::format::clock;
 use crate::face::tui::overlay::YesNoPrompt;
 use crate::face::tui::screen::AnyScreen as _;
 use crate::face::tui::screen::Tab;
@@ -1152,6 +1153,22 @@ fn sweeps_wait_in_a_queue_that_can_be_reordered() {
 }
 
 #[test]
+fn a_queued_sweep_says_after_which_one_and_in_how_long_it_starts() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = Driver::full(size.0, size.1).with_sweep();
+        let left_ms = driver.state.live.progress(driver.state.cx.now_ms).left_ms.expect("an estimate");
+        keys(&mut driver, "1r");
+        driver.shows(&format!("quickstart starts after quickstart, in about {};", clock(left_ms)));
+        keys(&mut driver, "r");
+        driver.shows("quickstart starts after quickstart and 1 more");
+    }
+    let mut driver = Driver::full(80, 24).with_sweep();
+    send(&mut driver, news(SweepEvent::Paused));
+    keys(&mut driver, "1r");
+    driver.shows("quickstart starts after quickstart, which is paused; 2 shows the queue");
+}
+
+#[test]
 fn a_sweep_from_the_queue_says_where_the_result_of_the_previous_one_is() {
     for size in [(60, 16), (80, 24), (120, 40)] {
         let mut driver = live(size, Backend::Cpu);
@@ -1163,6 +1180,11 @@ fn a_sweep_from_the_queue_says_where_the_result_of_the_previous_one_is() {
         driver.shows(" hide finished: its result is on screen 1\n");
         driver.hides("Q queue");
     }
+    // cancelled runs are left to run
+    let mut driver = Driver::full(60, 16).with_sweep();
+    keys(&mut driver, "1r2c");
+    send(&mut driver, ended(0, false));
+    driver.shows("quickstart ended, 2 cancelled: its result is on screen 1");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub use self::state::Live;
 use self::state::{CellState, LiveCell, Pause, QueuedSweep};
 use crate::face::tui::context::Sweeps;
+use crate::face::tui::format::clock;
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
@@ -453,14 +454,25 @@ impl Live {
     fn sweep(&mut self, experiment: Arc<Experiment>, choice: SweepSelection, cx: &mut Context) {
         if self.is_running() {
             let queued = QueuedSweep { experiment, choice };
-            let title = queued.title();
-            self.queue.push(queued);
             let screen = cx.keys.label(Action::Show(Tab::Live));
-            let waiting = self.queue.len();
-            cx.inform(format!("{title} is number {waiting} in the queue; {screen} shows it"));
+            let text = format!("{} {}; {screen} shows the queue", queued.title(), self.start_words(cx));
+            self.queue.push(queued);
+            cx.inform(text);
             return;
         }
         self.begin(experiment, choice, cx);
+    }
+
+    /// Start of a sweep that is queued now: `starts after quickstart, in about 0:45`. A measured sweep has the cores for
+    /// itself, so that even a simulation waits for it.
+    fn start_words(&self, cx: &Context) -> String {
+        let running = self.experiment.as_deref().unwrap_or_default();
+        match (self.queue.len(), self.pause, self.progress(cx.now_ms).left_ms) {
+            (0, Pause::No, Some(left)) => format!("starts after {running}, in about {}", clock(left)),
+            (0, Pause::No, None) => format!("starts after {running}"),
+            (0, ..) => format!("starts after {running}, which is paused"),
+            (waiting, ..) => format!("starts after {running} and {waiting} more in the queue"),
+        }
     }
 
     fn begin(&mut self, experiment: Arc<Experiment>, choice: SweepSelection, cx: &mut Context) {
@@ -551,11 +563,16 @@ impl Live {
             cx.inform(format!("{waiting} more in the queue: {pause} on this screen starts the next"));
             return;
         }
+        let cancelled = self.progress(cx.now_ms).cancelled;
         let (screen, name) = (cx.tab, self.experiment.take().unwrap_or_default());
         let QueuedSweep { experiment, choice } = self.queue.remove(0);
         self.begin(experiment, choice, cx);
         cx.tab = screen;
-        let word = if ended.failed == 0 { "finished" } else { "ended with failures" };
+        let word = match (ended.failed, cancelled) {
+            (0, 0) => "finished".to_owned(),
+            (0, runs) => format!("ended, {runs} cancelled"),
+            _ => "ended with failures".to_owned(),
+        };
         let key = cx.keys.label(Action::Show(Tab::Experiments));
         let previous = format!("{name} {word}: its result is on screen {key}");
         if ended.failed == 0 {
