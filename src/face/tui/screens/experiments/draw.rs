@@ -332,28 +332,8 @@ const fn more_columns(width: usize) -> usize {
     if width < WORDED { " +12".len() } else { " +12 more".len() }
 }
 
-/// Values after one blank each, the long ones cut so that all fit into this many columns; `None` if their cut names would
-/// not differ, or for numbers.
-fn squeezed(values: &[String], width: usize) -> Option<Vec<String>> {
-    /// Least columns of a cut name, and those from which it ends with an ellipsis.
-    const LEAST: usize = 3;
-    const ELLIPSIS: usize = 6;
-    let room = width.checked_sub(values.len())?;
-    let longest = values.iter().map(|value| value.width()).max()?;
-    let needed = |most: usize| values.iter().map(|value| value.width().min(most)).sum::<usize>();
-    let most = (LEAST..=longest).rev().find(|most| needed(*most) <= room)?;
-    let short = |value: &String| match most {
-        ELLIPSIS.. => format!(" {}", cut(value, most as u16)),
-        _ => format!(" {}", value.chars().take(most).collect::<String>()),
-    };
-    let texts: Vec<String> = values.iter().map(short).collect();
-    let are_names = values.iter().all(|value| value.starts_with(char::is_alphabetic));
-    let differ = texts.iter().collect::<BTreeSet<_>>().len() == texts.len();
-    (are_names && differ).then_some(texts)
-}
-
-/// Values of a row that fit whole, or squeezed names of an unselected row; the one in column `in_view` is among them, cut if
-/// it is too wide. Also whether values are hidden on the left, and how many on the right.
+/// Values of a row that fit whole; the one in column `in_view` is among them, cut if it is too wide. Also whether values are
+/// hidden on the left, and how many on the right.
 fn chips(row: &DraftRow, column: usize, in_view: usize, x: u16, right: u16) -> (Vec<Chip>, bool, usize) {
     let text = |i: usize, value: &String| {
         if i + 1 == column { format!("[{value}]") } else { format!(" {value} ") }
@@ -363,19 +343,6 @@ fn chips(row: &DraftRow, column: usize, in_view: usize, x: u16, right: u16) -> (
     let all: usize = texts.iter().map(|text| text.width()).sum();
     // a last value may end at the edge with its blank
     let is_cut = all > width + 1 && texts.len() > 1;
-    if is_cut
-        && column == 0
-        && in_view == 0
-        && let Some(texts) = squeezed(&row.values, width)
-    {
-        let mut end = x;
-        let chip = |(i, text): (usize, String)| {
-            let x = end;
-            end += text.width() as u16;
-            Chip { column: i + 1, x, text }
-        };
-        return (texts.into_iter().enumerate().map(chip).collect(), false, 0);
-    }
     let width = if is_cut { width.saturating_sub(more_columns(width)) } else { width };
     let right = x + width as u16;
     let selected = in_view.saturating_sub(1);
