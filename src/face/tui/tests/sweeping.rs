@@ -1425,12 +1425,17 @@ fn runs_of_the_same_cells_in_another_experiment_are_counted_apart() {
     assert_eq!(of_other.experiment.as_deref(), Some("quickstart"));
     stored(&mut driver, vec![of_other.clone()]);
     // as many as are not left to run
-    driver.shows("1/16");
+    driver.shows("1/16 shared│");
     driver.shows("1 of 16 runs stored by quickstart; r runs the other 15,");
     driver.hides("r: resume");
+    let mut second = spec.clone();
+    second.batch = 16;
+    let other_own = Record { experiment: Some("hide".into()), ..record("20260102-0304-9", second, 1.0) };
+    stored(&mut driver, vec![of_other.clone(), other_own]);
+    driver.shows("2/16, 1 shared│");
     let own = Record { experiment: Some("hide".into()), ..record("20260102-0304-8", spec, 1.0) };
     stored(&mut driver, vec![of_other, own]);
-    driver.shows("1/16");
+    driver.shows(" 1/16│");
     driver.hides("by quickstart");
     driver.shows("resume, 15 of 16 runs left");
 }

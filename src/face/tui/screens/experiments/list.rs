@@ -1,7 +1,7 @@
 //! Left side of screen 1: the introduction, and the list of experiments.
 
 use super::draft::name_before_edits;
-use super::state::ExperimentEntry;
+use super::state::{ExperimentEntry, StoredCounts};
 use super::{Act, ExperimentAreas, Experiments, PAPER};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
@@ -138,7 +138,8 @@ pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Expe
     }
 }
 
-/// `▶ quickstart*   3/9`: state, name, edit mark, stored runs; then the question, if there is a second row.
+/// `▶ quickstart*   3/9`: state, name, edit mark, stored runs; then the question, if there is a second row. Runs of the same
+/// cells in other experiments are named: `40/80 shared`.
 fn draw_entry(
     buf: &mut Buffer,
     area: Rect,
@@ -169,10 +170,8 @@ fn draw_entry(
         Some(draft) => draft.stored(),
         None => experiments.stored_of(row),
     };
-    let counts = match stored.runs {
-        0 => String::new(),
-        runs => format!("{}/{runs}", stored.done),
-    };
+    let taken = 2 + entry.name.width() + star.width() + 1;
+    let counts = count_words(stored, area.width.saturating_sub(taken as u16));
     let right = area.right().saturating_sub(counts.width() as u16);
     let name = Rect { width: area.width.saturating_sub(counts.width() as u16 + 1), ..area };
     let question = entry.experiment.as_ref().ok().and_then(|experiment| experiment.question.as_deref());
@@ -182,6 +181,22 @@ fn draw_entry(
     put(buf, name, x, area.y, star, theme.style(Role::Warn));
     let role = if stored.is_complete() { Role::Good } else { Role::Dim };
     put(buf, area, right, area.y, &counts, theme.style(role));
+}
+
+/// Stored runs of all runs, with those that other experiments ran: `40/80 shared`, `50/80, 40 shared`, in fewer columns
+/// `40 shared`.
+fn count_words(stored: StoredCounts, room: u16) -> String {
+    let StoredCounts { runs, done, own } = stored;
+    let all = match runs {
+        0 => String::new(),
+        _ => format!("{done}/{runs}"),
+    };
+    let texts = match done - own {
+        0 => vec![all],
+        shared if own == 0 => vec![format!("{all} shared"), format!("{shared} shared"), all],
+        shared => vec![format!("{all}, {shared} shared"), all],
+    };
+    first_fitting(&texts, room).to_owned()
 }
 
 /// Draws the question below the name, in the rows that an entry has.
