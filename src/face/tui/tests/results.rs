@@ -451,6 +451,24 @@ fn pages_scroll_the_result() {
 }
 
 #[test]
+fn the_ratio_so_far_is_the_one_of_the_result() {
+    let mut driver = started_sweep((120, 40));
+    for (round, steps) in [[5.0, 2.5], [5.0, 4.4]].into_iter().enumerate() {
+        for (cell, step) in [0, 2].into_iter().zip(steps) {
+            let spec = driver.state.live.cells[cell].spec.clone();
+            let record = rounds(&format!("c{cell}"), &spec, step, 3).remove(round);
+            let round = round as u32;
+            send(&mut driver, news(SweepEvent::RunEnded { cell, round, record: record.into() }));
+        }
+    }
+    // the median of the rounds' ratios, 2.00 and 1.14
+    driver.shows("1.57x");
+    let effects = send(&mut driver, ended(0, true));
+    answered(&mut driver, effects);
+    driver.shows("1.57 [");
+}
+
+#[test]
 fn what_if_starts_from_the_selected_cell() {
     let driver = ended_sweep((120, 40));
     let live = &driver.state.live;
