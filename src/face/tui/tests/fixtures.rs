@@ -428,7 +428,8 @@ impl Driver {
             match effect {
                 // slow work is not waited for; files of this directory stay as they are
                 Effect::Ask(task)
-                    if !["break-even", "check", "look", "files", "save"].contains(&task.slot.name) =>
+                    if !["break-even", "check", "look", "files", "rest", "save"]
+                        .contains(&task.slot.name) =>
                 {
                     effects.extend(self.send(Message::Answered(task.run())));
                 }

@@ -1507,5 +1507,33 @@ fn experiments_are_planned_only_once_their_screen_is_visible() {
         }
     }
     // a trace that is being opened needs the cores
-    assert!(asked.contains(&"names") && !asked.contains(&"files"), "{asked:?}");
+    let is_planned = ["files", "rest"].iter().any(|slot| asked.contains(slot));
+    assert!(asked.contains(&"names") && !is_planned, "{asked:?}");
+}
+
+#[test]
+fn each_experiment_is_counted_as_soon_as_it_is_read() {
+    let mut driver = Driver::empty(80, 24);
+    send(&mut driver, Message::Runs(Ok(Default::default())));
+    let mut rest = Vec::new();
+    let mut effects = VecDeque::from(press(&mut driver, KeyCode::F(5)));
+    while let Some(effect) = effects.pop_front() {
+        match effect {
+            Effect::Ask(task) if ["names", "ahead"].contains(&task.slot.name) => {
+                effects.extend(send(&mut driver, Message::Answered(task.run())));
+            }
+            Effect::Ask(task) if task.slot.name == "rest" => rest.push(task),
+            _ => {}
+        }
+    }
+    assert_eq!(rest.len(), 1, "one at a time");
+    let name = driver.state.experiments.next_unread().cloned().expect("one is left");
+    let is_counted = |driver: &Driver| {
+        let row = row_of(driver, &format!("│  {name} "));
+        row.split("││").next().is_some_and(|row| row.contains("0/"))
+    };
+    assert!(!is_counted(&driver));
+    send(&mut driver, Message::Answered(rest.remove(0).run()));
+    assert!(is_counted(&driver) && driver.state.experiments.entries.is_none());
+    driver.shows(" counting ╮");
 }

@@ -111,7 +111,7 @@ pub(super) fn draw(buf: &mut Buffer, areas: &ExperimentAreas, experiments: &Expe
         let key = format!("{} ", cx.keys.label(Action::Show(Tab::Runs)));
         let x = put(buf, areas.list, areas.list.x + 2, y, &count, theme.style(Role::Dim));
         put(buf, areas.list, x, y, &key, theme.style(Role::Key));
-    } else if experiments.entries.iter().flatten().any(|entry| entry.runs_here) {
+    } else if experiments.loaded().any(|entry| entry.runs_here) {
         let room = usize::from(areas.list.width.saturating_sub(HIDDEN_COLUMNS));
         let legend = MARK_LEGENDS.into_iter().find(|legend| legend.width() <= room);
         put(buf, areas.list, areas.list.x + 1, y, legend.unwrap_or_default(), theme.style(Role::Dim));

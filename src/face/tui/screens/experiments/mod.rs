@@ -135,8 +135,8 @@ impl Acts for Experiments {
 }
 
 impl Experiments {
-    /// Reads the files. At startup: the names, then the selected experiment with its forecast, then all others, which
-    /// have thousands of cells to plan: only once this screen is visible, since that takes all cores for seconds.
+    /// Reads the files. At startup: the names, then the selected experiment with its forecast, then each of the others,
+    /// which have thousands of cells to plan: only once this screen is visible, since that takes all cores for seconds.
     fn read(&self, cx: &mut Context) {
         if self.entries.is_some() {
             return self.read_all(cx);
@@ -163,6 +163,28 @@ impl Experiments {
             }
             if cx.tab == Tab::Experiments {
                 screen.act_early(cx);
+            }
+        });
+    }
+
+    /// Reads the files that are not read yet, each by itself, so that the counts of small grids do not wait for large ones.
+    fn read_rest(&mut self, cx: &mut Context) {
+        if self.entries.is_some() {
+            return;
+        }
+        let Some(name) = self.next_unread().cloned() else {
+            self.set_loaded(cx.stored.as_deref());
+            return self.act_early(cx);
+        };
+        let (dir, key) = (cx.experiments.clone(), name.clone());
+        let load = move |_: &_| Ok(state::load_one(&dir, &name));
+        cx.follow("rest", &key, load, |screen: &mut Self, entry, cx| {
+            match cx.ok_or_fail(entry).flatten() {
+                Some(entry) => {
+                    screen.set_ahead(entry, cx.stored.as_deref());
+                    screen.read_rest(cx);
+                }
+                None => screen.read_all(cx),
             }
         });
     }
@@ -251,8 +273,8 @@ impl Screen for Experiments {
         }
         // the others compete for the cores with the forecast that is shown, which needs the stored runs
         let has_runs = cx.stored.is_some() || cx.notice.as_ref().is_some_and(|notice| notice.error);
-        if self.entries.is_none() && has_runs && self.draft().is_some_and(|draft| draft.is_checked()) {
-            self.read_all(cx);
+        if has_runs && self.draft().is_some_and(Draft::is_checked) {
+            self.read_rest(cx);
         }
         // a sweep keeps storing runs; refresh the forecast only while it is visible
         if let Some((serial, name, path, text)) = self.wanted_check() {

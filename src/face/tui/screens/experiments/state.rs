@@ -101,8 +101,8 @@ pub struct Experiments {
     pub entries: Option<Vec<ExperimentEntry>>,
     /// Names and questions, shown until the files are loaded.
     pub names: Vec<(String, String)>,
-    /// Selected experiment, loaded before all others.
-    ahead: Option<(ExperimentEntry, StoredCounts)>,
+    /// Experiments that are loaded while others are not, by name.
+    ahead: BTreeMap<String, (ExperimentEntry, StoredCounts)>,
     pub stored: Vec<StoredCounts>,
     pub list: List,
     /// True if the editor has keyboard focus rather than the list.
@@ -219,10 +219,22 @@ impl Experiments {
         }
     }
 
-    /// Entry of a row that is loaded while the others are not.
+    /// Entry of a row that is loaded while others are not, unless it has edits of an earlier session.
     pub fn ahead(&self, row: usize) -> Option<&(ExperimentEntry, StoredCounts)> {
         let name = &self.names.get(row).filter(|_| self.entries.is_none())?.0;
-        self.ahead.as_ref().filter(|(entry, _)| entry.name == *name)
+        self.ahead.get(name).filter(|_| !self.kept.contains_key(name))
+    }
+
+    /// First experiment that is not loaded yet.
+    pub fn next_unread(&self) -> Option<&String> {
+        let mut names = self.names.iter().map(|(name, _)| name);
+        names.find(|name| !self.ahead.contains_key(*name))
+    }
+
+    /// Experiments that are loaded; the others may follow.
+    pub fn loaded(&self) -> impl Iterator<Item = &ExperimentEntry> {
+        let ahead = self.ahead.values().map(|(entry, _)| entry);
+        self.entries.iter().flatten().chain(ahead)
     }
 
     /// Name to load before all others: the selected one, unless it is loaded or has edits of an earlier session.
@@ -234,8 +246,15 @@ impl Experiments {
     pub fn set_ahead(&mut self, entry: ExperimentEntry, snapshot: Option<&Snapshot>) {
         if self.entries.is_none() {
             let counts = stored(&entry, snapshot);
-            self.ahead = Some((entry, counts));
+            self.ahead.insert(entry.name.clone(), (entry, counts));
         }
+    }
+
+    /// Takes the experiments that were loaded one by one as the list.
+    pub fn set_loaded(&mut self, snapshot: Option<&Snapshot>) {
+        let entry = |(name, _): &(String, String)| Some(self.ahead.get(name)?.0.clone());
+        let entries: Vec<ExperimentEntry> = self.names.iter().filter_map(entry).collect();
+        self.set(entries, snapshot);
     }
 
     /// True if no experiment has stored runs, once all are loaded.
@@ -369,7 +388,7 @@ impl Experiments {
         }
         let at = name.and_then(|name| entries.iter().position(|e| e.name == name));
         self.list.selected = at.unwrap_or(0);
-        (self.entries, self.ahead) = (Some(entries), None);
+        (self.entries, self.ahead) = (Some(entries), BTreeMap::new());
         self.count(stored);
     }
 
@@ -405,7 +424,7 @@ impl Experiments {
     fn count(&mut self, snapshot: Option<&Snapshot>) {
         let entries = self.entries.as_deref().unwrap_or_default();
         self.stored = entries.iter().map(|entry| stored(entry, snapshot)).collect();
-        if let Some((entry, counts)) = &mut self.ahead {
+        for (entry, counts) in self.ahead.values_mut() {
             *counts = stored(entry, snapshot);
         }
     }
@@ -453,6 +472,16 @@ mod tests {
         entries.reverse();
         experiments.set(entries, None);
         assert_eq!((experiments.list.selected, selected(&experiments)), (0, Some("broken")));
+
+        let mut one_by_one = Experiments::default();
+        one_by_one.list_names(names());
+        for entry in fixtures::entries() {
+            assert_eq!(one_by_one.next_unread(), Some(&entry.name));
+            one_by_one.set_ahead(entry, None);
+        }
+        assert_eq!((one_by_one.next_unread(), selected(&one_by_one)), (None, Some("quickstart")));
+        one_by_one.set_loaded(None);
+        assert_eq!((one_by_one.loaded().count(), selected(&one_by_one)), (2, Some("quickstart")));
 
         let mut untouched = Experiments::default();
         untouched.list_names(names());
