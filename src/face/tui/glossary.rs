@@ -30,12 +30,23 @@ const LIVE: [Meaning; 2] = [
     ("██▌··", "progress of the run; a part of a column is an eighth", "bar"),
 ];
 
-const RUNS: [Meaning; 4] = [
+const RUNS: [Meaning; 7] = [
     ("●", "a marked run", "selected"),
+    ("▸ ▾", "a cell, its rounds pooled in one row; with its rounds below it", "fold unfold group"),
+    (
+        "!",
+        "noisy: rounds of this cell differ widely; run them again on an idle machine",
+        "noise rounds vary",
+    ),
     (
         "~",
         "samples vary widely: mean and median latency differ by more than 10 %",
         "noise stall suspicious",
+    ),
+    (
+        "«",
+        "a later run of the sweep repeated it; pooled numbers leave it out",
+        "repeated replaced older",
     ),
     ("↑ ↓", "order of the column: smallest, largest value first", "sort"),
     ("-", "the run has no such value", "missing empty"),

@@ -6,13 +6,12 @@ use super::overlay::{Overlay, text_area, whole_body};
 use super::palette::synonyms;
 use super::prelude::*;
 use super::widgets::list::scroll_key;
+use super::widgets::wrap::elided_clauses;
 use base::text::folded;
 
 #[derive(Debug, Default)]
 pub struct Help {
     scroll: usize,
-    /// True if the entries after the main keys and the notes are unfolded.
-    is_open: bool,
     search: FilterBox,
     /// Notes of the screen.
     notes: Vec<ScreenNote>,
@@ -70,8 +69,6 @@ struct HelpPage {
     columns: Vec<Vec<HelpRow>>,
     /// Rows that fit.
     height: usize,
-    /// True if the last row stands for entries that do not fit.
-    is_folded: bool,
 }
 
 impl HelpPage {
@@ -93,8 +90,6 @@ struct HelpRow {
 struct HelpBlock {
     rows: Vec<HelpRow>,
     begins_group: bool,
-    /// True if the block comes after the main keys and the notes.
-    is_rest: bool,
 }
 
 /// Everything that the search finds: help on this screen, all terms, help on the other screens.
@@ -179,10 +174,10 @@ fn found(cx: &Context, words: &str, main: usize) -> Vec<HelpGroup> {
     groups
 }
 
-/// First clauses of a description that fit into a row, or its first words.
+/// First clauses of a description that fit into a row, or its first words, with an ellipsis if it is cut.
 fn in_one_row(text: &str, room: usize) -> String {
-    let clauses = leading_clauses(text, room, &["; ", ": ", ", ", " ("]);
-    clauses.map_or_else(|| words_or_cut(text, room as u16), str::to_owned)
+    let clauses = elided_clauses(text, room, &["; ", ": ", ", ", " ("]);
+    clauses.unwrap_or_else(|| words_or_cut(text, room as u16))
 }
 
 /// Divides blocks into two columns of about equal height: between two groups if both fit then.
@@ -214,24 +209,14 @@ impl Help {
         let height = usize::from(inside(area).height.saturating_sub(self.search_rows()));
         let blocks = self.blocks(cx, inside(area).width);
         let rows = |blocks: &[HelpBlock]| blocks.iter().map(|block| block.rows.len()).sum::<usize>();
-        let fits = rows(&blocks) <= height;
-        if fits || body.width < 2 * HELP_COLUMN + 2 {
-            let is_search = !self.search.value().is_empty();
-            let is_folded = !(fits || self.is_open || is_search);
-            let (rest, kept): (Vec<HelpBlock>, Vec<HelpBlock>) =
-                blocks.into_iter().partition(|block| is_folded && block.is_rest);
-            let folded = rows(&rest);
-            let mut column: Vec<HelpRow> = kept.into_iter().flat_map(|block| block.rows).collect();
-            if is_folded {
-                let text = format!("other keys, marks, terms: {}", counted(folded, "more line"));
-                column.push(HelpRow { before: "  Enter  ".into(), role: Role::Key, text });
-            }
-            return HelpPage { area, columns: vec![column], height, is_folded };
+        if rows(&blocks) <= height || body.width < 2 * HELP_COLUMN + 2 {
+            let column = blocks.into_iter().flat_map(|block| block.rows).collect();
+            return HelpPage { area, columns: vec![column], height };
         }
         // two columns keep a gap
         let columns = in_two_columns(self.blocks(cx, HELP_COLUMN - 2), height);
         let area = centered(body, 2 * HELP_COLUMN + 2, area.height);
-        HelpPage { area, columns, height, is_folded: false }
+        HelpPage { area, columns, height }
     }
 
     /// Entries wrapped to a width.
@@ -248,7 +233,7 @@ impl Help {
             let block = |(at, mut entry): (usize, Vec<HelpRow>)| {
                 let mut rows = std::mem::take(&mut title);
                 rows.append(&mut entry);
-                HelpBlock { rows, begins_group: at == 0, is_rest: false }
+                HelpBlock { rows, begins_group: at == 0 }
             };
             entries.into_iter().enumerate().map(block).collect::<Vec<_>>()
         };
@@ -271,7 +256,7 @@ impl Help {
         let rows = |note: &ScreenNote| wrapped(["  • ".into(), "    ".into()], Role::Key, &note.text);
         let notes: Vec<Vec<HelpRow>> = notes.into_iter().map(rows).collect();
         let lists = lists.into_iter().map(rows).collect();
-        // the headings of the keys and of the notes, and the row that stands for the rest
+        // the headings of the keys and of the notes, and a row of the rest
         let others = notes.iter().map(Vec::len).sum::<usize>() + 3;
         let height = usize::from(inside(text_area(cx.size)).height);
         let main = match height {
@@ -279,12 +264,12 @@ impl Help {
             _ => height.saturating_sub(others).clamp(MAIN_KEYS, MOST_MAIN_KEYS),
         };
         let mut groups = found(cx, self.search.value(), main).into_iter();
-        let first = groups.next().into_iter().flat_map(|group| entries(group, !is_search));
+        let first =
+            groups.next().into_iter().flat_map(|group| entries(group, height < LOW && !is_search));
         let mut blocks: Vec<HelpBlock> = first.collect();
         blocks.extend(of_group("Notes not shown on this screen", notes));
-        let rest = groups.flat_map(|group| entries(group, false));
-        let rest = rest.chain(of_group("Lists not shown on this screen", lists));
-        blocks.extend(rest.map(|block| HelpBlock { is_rest: true, ..block }));
+        blocks.extend(groups.flat_map(|group| entries(group, false)));
+        blocks.extend(of_group("Lists not shown on this screen", lists));
         blocks
     }
 
@@ -337,11 +322,6 @@ impl Overlay for Help {
         }
         match key.code {
             KeyCode::Char('/') => self.search.begin(),
-            KeyCode::Enter if self.page(&state.cx).is_folded => {
-                // the first row of what is unfolded comes to the top
-                self.scroll = self.page(&state.cx).longest().saturating_sub(1);
-                self.is_open = true;
-            }
             code if scroll_key(code, &mut self.scroll) => {}
             KeyCode::Esc | KeyCode::Char('q' | '?') => return None,
             _ => state.cx.say_what_closes(),
@@ -358,12 +338,7 @@ impl Overlay for Help {
     }
 
     fn settle(&mut self, cx: &Context) {
-        let mut page = self.page(cx);
-        // scrolling beyond the end unfolds the rest
-        if page.is_folded && self.scroll + page.height > page.longest().max(page.height) {
-            self.is_open = true;
-            page = self.page(cx);
-        }
+        let page = self.page(cx);
         self.scroll = self.scroll.min(page.longest().saturating_sub(page.height));
     }
 }
@@ -416,17 +391,16 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_the_screen_and_notes_come_first_and_the_rest_is_unfolded() {
-        for unfolding in [KeyCode::Enter, KeyCode::Down] {
-            let mut driver = Driver::full(80, 24);
+    fn keys_of_the_screen_and_notes_come_first_and_the_rest_fills_the_page() {
+        for (columns, rows) in [(80, 24), (120, 40)] {
+            let mut driver = Driver::full(columns, rows);
             driver.keys("3?");
             driver.shows("On this screen: runs");
-            driver.shows("Notes not shown on this screen");
-            driver.shows("  Enter  other keys, marks, terms: ");
-            driver.hides("Also on this screen");
-            driver.press(unfolding);
             driver.shows("Also on this screen");
-            driver.hides("other keys, marks, terms");
+            driver.shows("show all details of the run");
+            driver.shows(" more ");
+            driver.press(KeyCode::End);
+            driver.shows("predicted from measured tables");
         }
     }
 
@@ -436,6 +410,7 @@ mod tests {
             ("6", "★", "fastest of its row"),
             ("4", "╱", "exposed communication: all of the cell"),
             ("3", "▣", "does not fit in memory"),
+            ("3", "noisy", "rounds of this cell differ widely"),
             ("5", "dominated", "another run beats it"),
             ("1", "inter-token", "time per output token"),
             ("3", "undo delete", "undo the last tag, note, deletion"),
