@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Runs;
 use super::cells::MarkedSide;
-use super::state::{EXPOSED, HIDDEN, TPOT};
+use super::state::{EXPOSED, HIDDEN, PER_GPU, TPOT};
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{Pieces, TextView};
 use base::text::without_middle;
@@ -18,14 +18,21 @@ impl Runs {
             Some(if side.is_cell { ComparedSide::Cell(at) } else { ComparedSide::Run(at) })
         };
         let (Some(a), Some(b)) = (place(&two[0]), place(&two[1])) else { return };
+        let is_on_cpu = |side: &MarkedSide| {
+            runs.find(&side.run).is_some_and(|record| record.spec.backend.computes_on_cores())
+        };
+        let (is_cell, is_on_cpu) = (two.each_ref().map(|side| side.is_cell), two.iter().all(is_on_cpu));
         let runs = Arc::clone(runs);
         cx.ask_own(
             "side by side",
             move |_| side_by_side(&runs.records, a, b),
-            |both, cx| {
-                let Some(both) = cx.ok_or_fail(both).filter(|_| cx.overlays.is_empty()) else { return };
+            move |both, cx| {
+                let Some(mut both) = cx.ok_or_fail(both).filter(|_| cx.overlays.is_empty()) else {
+                    return;
+                };
+                both.measures.retain(|both| !is_on_cpu || both.measure.name != PER_GPU);
                 let [first, second] = both.runs.clone();
-                let text = TextView::new("side by side", move |width| describe(&both, width));
+                let text = TextView::new("side by side", move |width| describe(&both, is_cell, width));
                 let hints =
                     &[("Enter", "both timelines"), ("↑ ↓", "scroll"), ("?", "help"), ("Esc", "close")];
                 // the first run above the second, as its column is on the left
@@ -35,17 +42,20 @@ impl Runs {
     }
 }
 
-fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
+/// Text of a comparison; `is_cell` is true for a side that pools all rounds of its cell.
+fn describe(both: &SideBySide, is_cell: [bool; 2], width: usize) -> Vec<Pieces> {
+    /// Width of the ratios behind the values.
+    const RATIOS: usize = 9;
     let mut lines: Vec<Pieces> = Vec::new();
     let all = both.measures.iter().map(|both| both.measure.words);
     let names = both.differences.iter().map(|difference| difference.0).chain(all);
     let name_width = names.map(str::width).max().unwrap_or(0).clamp(18, (width / 3).max(18));
-    let column = width.saturating_sub(name_width + 15).max(20) / 2;
+    let column = width.saturating_sub(name_width + 1 + RATIOS).max(20) / 2;
     let row = |name: &str, a: &str, b: &str, last: &str, role: Role| -> Pieces {
-        let fit = |text: &str| without_middle(text, column - 1);
+        let [a, b] = distinct([a, b], column - 1);
         vec![
             (format!("{:<width$}", cut(name, name_width as u16), width = name_width + 1), Role::Dim),
-            (format!("{:<column$}{:<column$}{last}", fit(a), fit(b)), role),
+            (format!("{a:<column$}{b:<column$}{last}"), role),
         ]
     };
     if !both.is_same_cell {
@@ -58,9 +68,13 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
         both.differences.iter().map(|difference| of(difference).as_str()).collect::<Vec<_>>().join(" ")
     };
     if !both.differences.is_empty() {
-        lines.push(row("", &words(|d| &d.1), &words(|d| &d.2), "", Role::Title));
+        let heads =
+            [words(|d| &d.1), words(|d| &d.2)].map(|words| words_or_cut(&words, column as u16 - 1));
+        lines.push(row("", &heads[0], &heads[1], "", Role::Title));
     }
-    lines.push(row("run", &both.runs[0], &both.runs[1], "", Role::Text));
+    // a pool has no run of its own
+    let of_side = |at: usize| if is_cell[at] { "all of its cell" } else { both.runs[at].as_str() };
+    lines.push(row("run", of_side(0), of_side(1), "", Role::Text));
     if both.rounds.iter().any(|rounds| !rounds.is_empty()) {
         lines.push(row("rounds", &both.rounds[0], &both.rounds[1], "", Role::Text));
     }
@@ -102,6 +116,22 @@ fn describe(both: &SideBySide, width: usize) -> Vec<Pieces> {
         lines.push(row(name, &a, &b, &ratio, Role::Text));
     }
     lines
+}
+
+/// Two values of an option in this width: of longer ones, the end from where they differ.
+fn distinct(values: [&str; 2], width: usize) -> [String; 2] {
+    let [a, b] = values;
+    if a == b || values.iter().all(|value| value.width() <= width) {
+        return values.map(|value| without_middle(value, width));
+    }
+    let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    // whole words and numbers
+    let from =
+        a.get(..same).and_then(|same| same.rfind(['-', ':', ',', '=', ' '])).map_or(0, |at| at + 1);
+    values.map(|value| match value.get(from..) {
+        Some(rest) if from > 0 => without_middle(&format!("…{rest}"), width),
+        _ => without_middle(value, width),
+    })
 }
 
 fn speedup(both: &SideBySide) -> Vec<Pieces> {

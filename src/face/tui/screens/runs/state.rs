@@ -29,6 +29,9 @@ pub(super) const HIDDEN: &str = "overlap_pct";
 pub(super) const TPOT: &str = "tpot_p50_ms";
 pub(super) const TTFT: &str = "prefill_ms";
 
+/// Result that runs on a CPU do not show: they use no GPU.
+pub(super) const PER_GPU: &str = "tokens_per_s_per_gpu";
+
 /// Columns always shown first: the architecture and the provenance of the numbers. A provenance that all shown runs have is in
 /// the header instead.
 pub const PINNED: [&str; 2] = ["architecture", PROVENANCE];
