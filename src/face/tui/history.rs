@@ -15,7 +15,7 @@ use super::widgets::field::TextField;
 /// change of any other key cannot be undone.
 const KEYS: [(&str, &str); 13] = [
     // grouping changes the order too
-    ("grouped", "grouping"),
+    ("grouping", "grouping"),
     ("sort", "order"),
     ("order", "order"),
     ("descending", "order"),

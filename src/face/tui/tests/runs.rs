@@ -9,7 +9,7 @@ use super::fixtures::{Driver, record, records, rounds, spec};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::overlay::Prompt;
 use crate::face::tui::screen::{AnyScreen as _, FileKind, Tab};
-use crate::face::tui::screens::runs::state::RunListLine;
+use crate::face::tui::screens::runs::state::{Grouping, RunListLine};
 use crate::face::tui::update::{Effect, Message, StoreTask};
 use lab::store::{AnnotationEdit, Annotations};
 use study::analysis::run_list;
@@ -713,7 +713,7 @@ fn rounds_of_a_cell_are_told_apart_and_unsteady_samples_are_marked() {
     let mut all = rounds("ladder", &cell, 4.0, 4);
     let mut driver = Driver::empty(60, 16);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all.clone(), Vec::new())))));
-    driver.keys("3*");
+    driver.keys("3*g");
     assert!(head(&driver).contains(" round"), "{}", driver.screen());
     // a filter counts from 1, as the column does
     driver.keys("/round=1");
@@ -754,7 +754,7 @@ fn each_run_of_a_cell_whose_rounds_vary_widely_is_marked_whatever_is_filtered() 
     for size in [(60, 16), (120, 40)] {
         let mut driver = Driver::empty(size.0, size.1);
         driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(noisy_rounds(), Vec::new())))));
-        driver.keys("3*");
+        driver.keys("3*g");
         assert_eq!(driver.screen().matches("✔!standard").count(), 3, "{}", driver.screen());
         driver.shows("✔ ladder");
         driver.shows("differ up to 3.6x");
@@ -778,6 +778,12 @@ fn rounds_are_pooled_to_one_row_per_cell_that_unfolds() {
         let screen = driver.screen();
         screen.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{screen}")).to_owned()
     };
+    driver.shows("2 cells");
+    driver.shows("rounds pooled (g: single rounds); lowest TPOT first");
+    driver.keys("g");
+    driver.shows("one row per run: g pools the rounds of each cell");
+    driver.shows("single rounds (g pools them); lowest TPOT first");
+    driver.press(KeyCode::Home);
     assert_eq!(selected(&driver).as_deref(), Some("standard-0"), "the luckiest round is first");
     driver.keys("g");
     driver.shows("one row per cell: Enter shows its rounds, g shows single runs");
@@ -812,12 +818,55 @@ fn rounds_are_pooled_to_one_row_per_cell_that_unfolds() {
     perform(&mut driver, effects);
     driver.shows("tokens/s over all rounds of both cells");
     driver.shows("3 rounds pooled");
+    driver.shows("all of its cell");
+    driver.hides("standard-2");
     driver.press(KeyCode::Esc);
-    // an order by an option groups by that option
-    driver.keys("g");
+    // rounds stay pooled in an order by an option
     driver.state.runs.sort_by("architecture", table::Unit::Text);
-    driver.keys("g");
-    driver.shows("── arch ladder ── 3 runs");
+    driver.state.runs.arrange(driver.state.cx.stored.as_deref());
+    driver.shows("rounds pooled (g: single rounds)");
+    assert_eq!(driver.state.runs.lines.len(), 2);
+}
+
+#[test]
+fn details_of_a_pooled_row_name_the_pool() {
+    let mut driver = Driver::empty(80, 24);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(noisy_rounds(), Vec::new())))));
+    driver.keys("3*W");
+    driver.shows("╭ 3 runs pooled: ladder tp2");
+    driver.hides("╭ ladder-2");
+}
+
+#[test]
+fn runs_on_a_cpu_have_no_column_per_gpu() {
+    let mut driver = driver((120, 40));
+    assert!(head(&driver).contains("tok/s/GPU"), "{}", driver.screen());
+    driver.keys("/id=20260102-0304-1|20260102-0304-2");
+    driver.enter();
+    let titles = head(&driver);
+    assert!(!titles.contains("tok/s/GPU") && titles.contains("tok/s"), "{}", driver.screen());
+    driver.keys("W");
+    driver.hides("tokens/s/GPU");
+}
+
+#[test]
+fn long_values_side_by_side_show_where_they_differ() {
+    let of = |run: &str, architecture: &str, alpha_us: f64| {
+        let mut spec = spec(architecture, 2, P2p::On, Backend::Sim);
+        spec.link = Link::Emulated { alpha_us, gb_s: 300.0 };
+        record(run, spec, 900.0)
+    };
+    let all = vec![of("20260103-101500-standard-aaaaaa", "standard", 200.0)];
+    let all = [all, vec![of("20260103-101507-ladder-bbbbbb", "ladder", 600.0)]].concat();
+    for size in [(60, 16), (80, 24)] {
+        let mut driver = Driver::empty(size.0, size.1);
+        driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all.clone(), Vec::new())))));
+        driver.keys("3*");
+        let effects = driver.keys("ac");
+        perform(&mut driver, effects);
+        let screen = driver.screen();
+        assert!(screen.contains("aaaaa") && screen.contains("bbbbb"), "{screen}");
+    }
 }
 
 #[test]
@@ -827,9 +876,12 @@ fn a_filter_of_pooled_rows_tests_their_pooled_results() {
     // the first round of standard takes 2 ms, the cell 6.6 ms
     driver.keys("3*/tpot<3");
     driver.enter();
-    assert_eq!(shown(&driver), ["standard-0"]);
-    driver.keys("g");
     assert!(shown(&driver).is_empty(), "{}", driver.screen());
+    driver.shows("no cell's pooled result matches the filter; g tests single rounds");
+    driver.keys("g");
+    assert_eq!(shown(&driver), ["standard-0"]);
+    driver.shows("single rounds (g pools them)");
+    driver.keys("g");
     driver.keys("/tpot<7");
     driver.enter();
     assert_eq!(shown(&driver).len(), 6);
@@ -844,7 +896,7 @@ fn runs_repeated_since_are_marked_and_come_after_the_others() {
     all.iter_mut().for_each(|record| record.experiment = Some("quickstart".into()));
     let mut driver = Driver::empty(120, 40);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
-    driver.keys("3");
+    driver.keys("3g");
     assert_eq!(shown(&driver)[..3], ["new-0", "new-1", "new-2"], "the older ones took half as long");
     assert_eq!(driver.screen().matches("✔«ladder").count(), 3, "{}", driver.screen());
     driver.shows("« 3 repeated since");
@@ -854,9 +906,10 @@ fn runs_repeated_since_are_marked_and_come_after_the_others() {
 fn pooled_rounds_fit_the_smallest_window() {
     let mut driver = Driver::empty(60, 16);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(noisy_rounds(), Vec::new())))));
-    driver.keys("3*g");
+    driver.keys("3*");
     driver.shows("3, 2.00 to 7.20 ms");
     driver.shows("▸!standard");
+    driver.shows("pooled (g: single)");
 }
 
 #[test]
@@ -942,7 +995,10 @@ fn marks_that_the_filter_hides_are_counted() {
     driver.shows("2 marked");
     driver.keys("/id=20260102-0304-1");
     driver.enter();
-    driver.shows("2 marked (2 not shown)");
+    driver.shows("2 marked (2 not shown: A unmarks all)");
+    driver.send(Message::Resize(60, 16));
+    driver.shows("2 hidden marks");
+    driver.send(Message::Resize(120, 40));
     driver.keys(" c");
     driver.shows("3 are marked (2 not shown)");
 }
@@ -1455,7 +1511,7 @@ fn g_twice_goes_to_the_first_row_and_leaves_the_grouping() {
     driver.keys("G");
     assert_ne!(selected(&driver), first);
     driver.keys("gg");
-    assert_eq!((selected(&driver), driver.state.runs.grouped), (first, false));
+    assert_eq!((selected(&driver), driver.state.runs.grouping), (first, Grouping::Cells));
     // a screen without a `g` of its own says what a second one does
     driver.keys("1g");
     driver.shows("g again: first row");
@@ -1470,7 +1526,8 @@ fn escape_and_u_at_once_bring_the_dropped_filter_back() {
     driver.keys("gg");
     driver.chord(KeyCode::Char('u'), KeyModifiers::ALT);
     driver.shows("undone: filter");
-    assert_eq!((driver.state.runs.filter.value(), driver.state.runs.grouped), ("ladder", false));
+    let runs = &driver.state.runs;
+    assert_eq!((runs.filter.value(), runs.grouping), ("ladder", Grouping::Cells));
 }
 
 #[test]

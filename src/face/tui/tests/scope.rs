@@ -199,7 +199,8 @@ fn runs_of_the_same_cells_are_in_the_scope_whichever_experiment_made_them() {
     driver.shows("9 of 18 points  [again]");
     let command = driver.state.screen(Tab::Runs).command().expect("a command");
     assert!(command.words.join(" ").contains("--filter experiment=again"), "{command:?}");
-    let beyond = ["9 runs of the same cells from other experiments", "the default order"];
+    let beyond =
+        ["9 runs of the same cells from other experiments", "the default order", "pooled rounds"];
     assert_eq!(command.beyond, beyond);
 }
 

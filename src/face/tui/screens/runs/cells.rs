@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::columns::cell_text;
-use super::state::{ROUND, RunListLine, Runs, TPOT, number};
+use super::state::{Grouping, ROUND, RunListLine, Runs, TPOT, number};
 use crate::face::tui::prelude::*;
 use base::statistics::{extent, grouped};
 use study::analysis::filter::{Filter, Term, Test};
@@ -180,7 +180,7 @@ impl Runs {
     }
 
     /// Rows in the scope that pass the conditions of the filter on anything but results, and its conditions on results.
-    pub(super) fn rows_by_options(&self, stored: &Snapshot) -> (Vec<u32>, Vec<Term>) {
+    fn rows_by_options(&self, stored: &Snapshot) -> (Vec<u32>, Vec<Term>) {
         let table = &stored.table;
         let is_on_result = |term: &Term| match &term.test {
             Test::Field { name, .. } => {
@@ -197,13 +197,21 @@ impl Runs {
     }
 
     /// Rows that the filter leaves if cells are pooled: its conditions on results then hold for the pooled numbers of a
-    /// cell, not for each of its rounds.
+    /// cell, not for each of its rounds. Notes if some of the rows without these conditions are of one cell.
     pub(super) fn rows_of_passing_cells(&mut self, stored: &Snapshot, rows: Vec<u32>) -> Vec<u32> {
+        self.has_rounds = false;
+        if self.filter.value().trim().is_empty() {
+            return rows;
+        }
         let (mut all, on_results) = self.rows_by_options(stored);
         if on_results.is_empty() {
             return rows;
         }
         let Some(numbers) = cell_numbers(stored, &all) else { return rows };
+        self.has_rounds = true;
+        if self.grouping == Grouping::Runs {
+            return rows;
+        }
         let cells = self.pool(stored, rows_by_cell(&numbers, &all));
         let pooled = cells.iter().filter_map(|(_, pooled)| Some(pooled.as_ref()?.record.clone()));
         let pooled = RunTable::new(&pooled.collect::<Vec<_>>(), &stored.annotations);

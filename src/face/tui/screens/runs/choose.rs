@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::columns;
-use super::state::{PINNED, Runs};
+use super::state::{PER_GPU, PINNED, Runs};
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate};
 use study::analysis::run_list::SCREEN_COLUMNS;
@@ -26,7 +26,8 @@ impl ColumnChoice {
             };
             let mut about = title_of(name, cx).unwrap_or_default();
             if *is_on && self.same.contains(name) {
-                about += "  (hidden: no run differs)";
+                about +=
+                    if name == PER_GPU { "  (hidden: no GPU)" } else { "  (hidden: no run differs)" };
             }
             CheckItem { mark: mark.into(), name: name.clone(), about, role }
         };

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use super::cells::RunListCell;
 use super::layout::RunsLayout;
 use super::order::arrow;
-use super::state::{EXPOSED, HIDDEN, PINNED, PROVENANCE, ROUND, Runs, SETTING, STATUS, TPOT, TTFT};
+use super::state::{
+    EXPOSED, HIDDEN, PER_GPU, PINNED, PROVENANCE, ROUND, Runs, SETTING, STATUS, TPOT, TTFT,
+};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table;
 use ::table::{FieldSource, Provenance, Unit};
@@ -245,7 +247,7 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
         }
     }
     if shows_round(runs) && !names.iter().any(|name| name == ROUND) {
-        let before = if shows_cells(runs) { "tokens_per_s_per_gpu" } else { "run" };
+        let before = if shows_cells(runs) { PER_GPU } else { "run" };
         let at = names.iter().position(|name| name == before).unwrap_or(names.len());
         names.insert(at, ROUND.to_owned());
     }

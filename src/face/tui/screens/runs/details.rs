@@ -9,7 +9,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::texts::TextView;
 use base::text::latency;
 use lab::store::Annotations;
-use table::{MeasureScope, Record};
+use table::{MeasureScope, Record, measure};
 
 pub fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored: &Arc<Snapshot>) {
     if area.is_empty() {
@@ -17,11 +17,7 @@ pub fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, sto
     }
     let (theme, whole) = (cx.theme, cx.key::<Runs>(Act::Whole));
     let record = runs.described(stored);
-    let title = match (record, runs.selected_cell()) {
-        (Some(_), Some(cell)) => format!("{} runs pooled", cell.pooled.counted),
-        (Some(record), None) => record.run.clone(),
-        (None, _) => "details".to_owned(),
-    };
+    let title = record.map_or_else(|| "details".to_owned(), |record| runs.described_name(record));
     let inner = frame(buf, area, &title, theme);
     let Some(record) = record else { return };
     let (lines, width, fitting) = detail_lines(record, &stored.annotations, inner);
@@ -94,10 +90,17 @@ fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)
     let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
     let head = [("status".to_owned(), status), ("cell".to_owned(), record.spec.label())];
     let mut lines: Vec<(u8, (String, String))> = head.into_iter().map(|line| (0, line)).collect();
+    let per_gpu = measure(state::PER_GPU).filter(|_| record.spec.backend.computes_on_cores());
+    let per_gpu = per_gpu.map(|measure| measure.words);
     for section in desk::describe(record, annotations.of(&record.run)) {
         let is_result = section.scope.is_some();
         let basis = basis(record, &section);
-        for line in basis.into_iter().chain(section.lines) {
+        // a pool lists its runs instead
+        let is_pooled = record.runs.len() > 1;
+        let is_shown = |(name, _): &(String, String)| {
+            Some(name.as_str()) != per_gpu && !(is_pooled && name == "round")
+        };
+        for line in basis.into_iter().chain(section.lines).filter(is_shown) {
             let place = match line.0.as_str() {
                 "reason" | "warning" | "tags" | "note" => 0,
                 _ if is_result => 1,
@@ -153,18 +156,32 @@ impl Runs {
         Some(self.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record))
     }
 
-    /// Opens all details of the selected run as a text that scrolls, below the reason why it has no timeline.
+    /// Name of this record of [`Self::described`]: its id; of a cell, the number of pooled runs.
+    pub(super) fn described_name(&self, record: &Record) -> String {
+        match self.selected_cell() {
+            Some(cell) => {
+                format!("{} pooled: {}", counted(cell.pooled.counted, "run"), record.spec.label())
+            }
+            None => record.run.clone(),
+        }
+    }
+
+    /// Opens all details of the selected run or cell as a text that scrolls, below the reason why it has no timeline.
     pub(super) fn show_whole(&self, no_timeline: Option<String>, cx: &mut Context) {
         let stored = cx.stored.clone();
         if let Some(record) = stored.as_ref().and_then(|stored| self.described(stored)) {
-            Self::show_record(record.clone(), no_timeline, cx);
+            Self::show_details(self.described_name(record), record.clone(), no_timeline, cx);
         }
     }
 
     pub fn show_record(record: Record, no_timeline: Option<String>, cx: &mut Context) {
+        Self::show_details(record.run.clone(), record, no_timeline, cx);
+    }
+
+    fn show_details(title: String, record: Record, no_timeline: Option<String>, cx: &mut Context) {
         let annotations =
             cx.stored.as_ref().map(|stored| stored.annotations.clone()).unwrap_or_default();
-        cx.lay(TextView::new(record.run.clone(), move |width| {
+        cx.lay(TextView::new(title, move |width| {
             let why = no_timeline.iter().flat_map(|why| wrap(&format!("no timeline: {why}"), width));
             let why = why.map(|text| vec![(text, Role::Warn)]);
             let all = described(&record, &annotations);

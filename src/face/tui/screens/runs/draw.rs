@@ -5,7 +5,7 @@ use ratatui::text::{self, Span};
 use super::columns::{self, RunColumn};
 use super::details::{cut_details, draw_details};
 use super::layout::RunsLayout;
-use super::state::{self, RunListLine, Runs};
+use super::state::{self, Grouping, RunListLine, Runs};
 use super::{Act, header};
 use crate::face::tui::format::{cut_front, cut_middle};
 use crate::face::tui::keymap::Action;
@@ -66,6 +66,10 @@ fn draw_texts(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) -> DrawnT
 fn nothing(runs: &Runs, cx: &Context) -> String {
     let why = match (&runs.nothing, runs.filter.experiment()) {
         (Some(why), _) => why.clone(),
+        (None, _) if runs.has_rounds && runs.grouping != Grouping::Runs => {
+            let key = cx.key::<Runs>(Act::Group);
+            format!("no cell's pooled result matches the filter; {key} tests single rounds")
+        }
         (None, Some(name)) => format!("no run of {name} matches the filter"),
         (None, None) => "no run matches the filter".to_owned(),
     };
@@ -95,7 +99,8 @@ pub fn notes(runs: &Runs, body: Rect, cx: &Context) -> Vec<ScreenNote> {
         false => ("also of", cut_values),
     };
     if !lines.is_empty() {
-        notes.push(ScreenNote::new(format!("{heading} {}:\n{}", record.run, lines.join("\n")), true));
+        let name = runs.described_name(record);
+        notes.push(ScreenNote::new(format!("{heading} {name}:\n{}", lines.join("\n")), true));
     }
     notes
 }

@@ -4,7 +4,7 @@ use super::Act;
 use super::columns;
 use super::draw::{NOISY, REPLACED, UNSTEADY};
 use super::layout::RunsLayout;
-use super::state::{RunListLine, Runs};
+use super::state::{Grouping, RunListLine, Runs};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table;
@@ -34,7 +34,7 @@ pub fn draw_top(
 ) -> HeaderRows {
     let (theme, top) = (cx.theme, layout.areas.top);
     let (order, end) = second_row(runs, layout);
-    let states = states(runs, stored, top.width);
+    let states = states(runs, stored, cx, top.width);
     let badge = runs.provenance.map_or_else(String::new, |provenance| format!(" [{provenance}]"));
     // hidden columns are counted on the right
     let hidden = layout.shown.words_in(top.width);
@@ -85,21 +85,24 @@ fn second_row(runs: &Runs, layout: &RunsLayout) -> (Rect, Rect) {
     cut_left(Rect { width: table.width, ..row }, table.width.saturating_sub(more))
 }
 
-/// Runs that are running, without a result or marked: `, 1 ▶ running, 2 marked (1 not shown)`.
-fn states(runs: &Runs, stored: &Snapshot, width: u16) -> String {
+/// Runs that are running, without a result or marked: `, 1 ▶ running, 2 marked (1 not shown: A unmarks all)`. A narrow
+/// window names hidden marks alone: actions use them unseen.
+fn states(runs: &Runs, stored: &Snapshot, cx: &Context, width: u16) -> String {
     let mut states = String::new();
+    let is_wide = width >= 100;
     if stored.running > 0 {
         states += &format!(", {} ▶ running", stored.running);
     }
-    for (status, runs) in runs.bad.iter().filter(|_| width >= 100) {
+    for (status, runs) in runs.bad.iter().filter(|_| is_wide) {
         states += &format!(", {runs} {} {}", status.glyph(), status.as_str());
     }
     if !runs.marked.is_empty() {
-        states += &format!(", {} marked", runs.marked.len());
-        let hidden = runs.hidden_marks(stored);
-        if hidden > 0 {
-            states += &format!(" ({hidden} not shown)");
-        }
+        let (marked, key) = (runs.marked.len(), cx.key::<Runs>(Act::MarkNone));
+        states += &match runs.hidden_marks(stored) {
+            0 => format!(", {marked} marked"),
+            hidden if is_wide => format!(", {marked} marked ({hidden} not shown: {key} unmarks all)"),
+            hidden => format!(", {} ({key})", counted(hidden, "hidden mark")),
+        };
     }
     if runs.only_marked {
         states += " (only these)";
@@ -107,8 +110,8 @@ fn states(runs: &Runs, stored: &Snapshot, width: u16) -> String {
     states
 }
 
-/// Adds the model, the position in a list that is longer than the window, and the runs of other experiments, each if there is
-/// room.
+/// Adds the number of cells, the model, the position in a list that is longer than the window, and the runs of other
+/// experiments, each if there is room.
 fn with_details(
     mut count: String,
     room: usize,
@@ -116,6 +119,9 @@ fn with_details(
     cx: &Context,
     layout: &RunsLayout,
 ) -> String {
+    let unfolded = runs.cells.iter().filter(|cell| cell.is_unfolded).map(|cell| cell.rows.len());
+    let cells = runs.lines.len() - unfolded.sum::<usize>();
+    let cells = runs.by_cell.then(|| format!(", {}", counted(cells, "cell")));
     let model = runs.model.as_ref().map(|model| format!(", {model}"));
     let is_long = runs.lines.len() > usize::from(layout.areas.table.height.saturating_sub(1));
     let runs_above = runs.lines.iter().take(runs.list.selected + 1);
@@ -126,7 +132,7 @@ fn with_details(
         let key = cx.keys.label(Action::Scope);
         format!(" ({} of other experiments: {key})", runs.out_of_scope)
     });
-    for more in [model, row, out_of_scope] {
+    for more in [cells, model, row, out_of_scope] {
         let more = more.filter(|more| count.width() + more.width() <= room);
         count.extend(more);
     }
@@ -196,20 +202,35 @@ fn order_texts(cx: &Context, runs: &Runs, table: &RunTable, layout: &RunsLayout)
         texts.insert(0, format!("{}; all {}", texts[0], runs.shared.join(", ")));
     }
     // marks are explained before details of the order
-    let legends = legends(cx, runs);
+    let legends = legends(runs);
     let explained =
         legends.iter().flat_map(|legend| texts.iter().map(move |t| format!("{t}; {legend}")));
     let explained: Vec<String> = explained.chain(legends.last().cloned()).collect();
-    texts.splice(0..0, explained);
-    texts
+    let Some(rows) = rows_words(cx, runs) else { return [explained, texts].concat() };
+    let of = |texts: &[String]| -> Vec<String> {
+        let with =
+            |rows: &String| texts.iter().map(|text| format!("{rows}; {text}")).collect::<Vec<_>>();
+        rows.iter().flat_map(with).collect()
+    };
+    [of(&explained), of(&texts), rows.to_vec()].concat()
+}
+
+/// Rows of a list with rounds, pooled or single, and the key for the other; then shorter. `None` without rounds.
+fn rows_words(cx: &Context, runs: &Runs) -> Option<[String; 2]> {
+    let key = cx.key::<Runs>(Act::Group);
+    runs.has_rounds.then(|| match runs.grouping {
+        Grouping::Runs => [format!("single rounds ({key} pools them)"), format!("single ({key}: pool)")],
+        Grouping::Cells | Grouping::Column => {
+            [format!("rounds pooled ({key}: single rounds)"), format!("pooled ({key}: single)")]
+        }
+    })
 }
 
 /// Meanings of the marks that the shown runs have; then shorter. Empty without marks.
-fn legends(cx: &Context, runs: &Runs) -> Vec<String> {
-    let key = cx.key::<Runs>(Act::Group);
+fn legends(runs: &Runs) -> Vec<String> {
     let noisy = runs.noise.map(|ratio| {
         let short = format!("{NOISY} rounds differ up to {ratio:.1}x");
-        [format!("{NOISY} noisy: rounds of one cell differ up to {ratio:.1}x ({key} pools them)"), short]
+        [format!("{NOISY} noisy: rounds of one cell differ up to {ratio:.1}x"), short]
     });
     let unsteady = runs.has_unsteady.then(|| format!("{UNSTEADY} samples vary widely"));
     let unsteady = unsteady.map(|text| [text.clone(), text]);

@@ -20,7 +20,7 @@ use self::cells::MarkedSide;
 use self::layout::RunsLayout;
 pub use self::recorded::TraceLookup;
 pub use self::state::Runs;
-use self::state::{HIDDEN, RunListLine};
+use self::state::{Grouping, HIDDEN, RunListLine};
 use crate::face::tui::prelude::*;
 use crate::face::tui::trace_picker;
 use crate::face::tui::widgets::table::ColumnPosition;
@@ -30,7 +30,7 @@ use study::analysis::RunTableColumn;
 use table::Record;
 
 acts! {
-    Open: "open", "Enter", "open the run's timeline, or its details if it has none", Some("timeline") => "time";
+    Open: "open", "Enter", "open the run's timeline, or its details if it has none; of a cell: its rounds", Some("timeline") => "time";
     Filter: "filter", "/", "filter: words, arch:ladder, tpot<5, tag:good, -word", Some("filter") => "find", "search narrow query";
     Mark: "mark", "Space", "mark or unmark the run", Some("mark"), "select tick unmark";
     SideBySide: "side-by-side", "c", "compare two marked runs side by side", Some("compare") => "diff", "diff beside difference versus";
@@ -42,10 +42,10 @@ acts! {
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     SortAlso: "sort-also", "&", "choose another column that breaks ties of the order", None;
     SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse") => "rev";
-    Group: "group", "g", "pool rounds by cell, or group by the sort column (on or off)", None;
+    Group: "group", "g", "one row per cell or per run; without rounds: group by the sort column", None;
     Columns: "columns", "C", "choose and order columns", Some("columns") => "cols", "fields hide";
-    ScrollRight: "scroll-right", "Right l", "show columns further to the right", None;
-    ScrollLeft: "scroll-left", "Left h", "show columns further to the left", None;
+    ScrollRight: "scroll-right", "Right l", "scroll right: more columns", None;
+    ScrollLeft: "scroll-left", "Left h", "scroll left: more columns", None;
     Note: "note", "T", "write a note on the marked runs, or the selected one", None, "comment annotate";
     Delete: "delete", "D Delete", "delete the marked runs, or the selected one (to the trash; undo restores them)", None, "remove rm trash";
     Undo: "undo", "u", "undo the last tag, note, deletion, unmarking, filter, order or grouping", None, "revert restore back";
@@ -68,7 +68,7 @@ impl Acts for Runs {
             Act::Undo | Act::Redo => true,
             Act::Filter if self.filter.narrows() => true,
             // a filter may leave no cell although it leaves runs
-            Act::Group if self.grouped => true,
+            Act::Group if self.has_rounds || self.grouping == Grouping::Column => true,
             _ => self.count > 0,
         };
         (!is_possible).then(|| cx.why_no_run())
@@ -123,14 +123,17 @@ impl Acts for Runs {
             }
             Act::SortBy | Act::SortAlso => self.ask_for_a_column(act == Act::SortAlso, cx),
             Act::Group => {
-                self.leave_order(cx, |runs| runs.toggle_groups(stored.as_deref()));
+                self.leave_order(cx, Self::toggle_groups);
                 let key = cx.key::<Runs>(Act::Group);
                 let open = cx.key::<Runs>(Act::Open);
-                cx.inform(match (self.grouped, self.sort.first(), &stored) {
-                    _ if self.by_cell => {
+                cx.inform(match (self.grouping, self.sort.first(), &stored) {
+                    (Grouping::Runs, ..) => {
+                        format!("one row per run: {key} pools the rounds of each cell")
+                    }
+                    _ if self.has_rounds => {
                         format!("one row per cell: {open} shows its rounds, {key} shows single runs")
                     }
-                    (true, Some((name, _)), Some(stored)) => {
+                    (Grouping::Column, Some((name, _)), Some(stored)) => {
                         let title = order::order_title(&stored.table, name);
                         format!("grouped by {title}; {key} shows one list again")
                     }
@@ -348,7 +351,8 @@ impl Screen for Runs {
     }
 
     fn command(&self) -> Result<Command, &'static str> {
-        let beyond = [self.filter.beyond(), self.filter.runs_beyond(), self.order_beyond()];
+        let pooled = self.by_cell.then(|| "pooled rounds".to_owned());
+        let beyond = [self.filter.beyond(), self.filter.runs_beyond(), self.order_beyond(), pooled];
         Ok(Command { words: self.words(), beyond: beyond.into_iter().flatten().collect() })
     }
 

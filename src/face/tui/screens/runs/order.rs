@@ -3,9 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::cells::cell_numbers;
 use super::columns;
-use super::state::{Runs, TPOT, TTFT};
+use super::state::{Grouping, Runs, TPOT, TTFT};
 use crate::face::tui::prelude::*;
 use plan::Architecture;
 use study::analysis::RunTable;
@@ -42,16 +41,14 @@ impl Runs {
         }
     }
 
-    /// True unless the list is sorted by an option. Groups then are cells, if any cell has several runs.
-    pub fn can_pool(&self) -> bool {
-        self.sort.first().is_none_or(|(name, _)| name == "run" || table::measure(name).is_some())
-    }
-
     /// True for an order by a result, in which `upper-bound` comes last. Groups of a column need their values next to one
     /// another.
     fn is_by_result(&self) -> bool {
         match self.sort.first() {
-            Some((name, _)) => (self.by_cell || !self.grouped) && table::measure(name).is_some(),
+            Some((name, _)) => {
+                let has_headings = self.grouping == Grouping::Column && !self.by_cell;
+                !has_headings && table::measure(name).is_some()
+            }
             None => true,
         }
     }
@@ -161,11 +158,11 @@ impl Runs {
         if left.as_ref() == Some(&scope) || left.is_none() && self.orders.is_empty() {
             return;
         }
-        let (sort, grouped) = self.orders.remove(&scope).unwrap_or_default();
+        let (sort, grouping) = self.orders.remove(&scope).unwrap_or_default();
         let sort = std::mem::replace(&mut self.sort, sort);
-        let grouped = std::mem::replace(&mut self.grouped, grouped);
+        let grouping = std::mem::replace(&mut self.grouping, grouping);
         if let Some(left) = left {
-            self.orders.insert(left, (sort, grouped));
+            self.orders.insert(left, (sort, grouping));
         }
         self.ungrouped = None;
     }
@@ -209,17 +206,18 @@ impl Runs {
         }
     }
 
-    /// Groups by cell if some have several runs and the order is not by an option; else by the sort column, or by
-    /// architecture in creation order, which would make each run its own group. Without groups, the order before that
-    /// returns.
-    pub fn toggle_groups(&mut self, stored: Option<&Snapshot>) {
+    /// Pools the rounds of cells or lists single runs. Without rounds, groups by the sort column, or by architecture in
+    /// creation order, which would make each run its own group; without groups, the order before that returns.
+    pub fn toggle_groups(&mut self) {
         const BY: &str = "architecture";
-        self.grouped = !self.grouped;
+        self.grouping = match (self.has_rounds, self.grouping) {
+            (true, Grouping::Runs) | (false, Grouping::Column) => Grouping::Cells,
+            (true, _) => Grouping::Runs,
+            (false, _) => Grouping::Column,
+        };
         let before = self.ungrouped.take();
-        if self.grouped {
-            let has_rounds = stored
-                .is_some_and(|stored| cell_numbers(stored, &self.rows_by_options(stored).0).is_some());
-            if !has_rounds && self.sort.first().is_none_or(|(name, _)| name == "run") {
+        if self.grouping == Grouping::Column {
+            if self.sort.first().is_none_or(|(name, _)| name == "run") {
                 self.ungrouped = Some(self.sort.clone());
                 self.sort_by(BY, Unit::Text);
             }

@@ -61,6 +61,19 @@ pub enum RunListLine {
     },
 }
 
+/// Rows of the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Grouping {
+    /// One row per cell: its rounds are pooled.
+    #[default]
+    Cells,
+    /// One row per run.
+    Runs,
+    /// One row per run, under headings with the values of the sort column. With rounds to pool, like [`Self::Cells`].
+    Column,
+}
+
 #[derive(Debug, Default)]
 pub struct Runs {
     pub lines: Vec<RunListLine>,
@@ -72,12 +85,13 @@ pub struct Runs {
     /// Experiment that the list is arranged for, `None` for all runs; nothing before the scope is known.
     pub arranged_for: Option<Option<String>>,
     /// Order and grouping of the other experiments, and of all runs (`None`).
-    pub orders: HashMap<Option<String>, (SortOrder, bool)>,
+    pub orders: HashMap<Option<String>, (SortOrder, Grouping)>,
     /// Run that had the cursor when an order was left, for the return to it.
     pub cursors: HashMap<SortOrder, String>,
     /// Shown columns, by name, in order; empty until rows are arranged.
     pub columns: Vec<String>,
-    /// Names of columns that do not distinguish the shown runs: empty, or with one value and not [`IfShared::Kept`].
+    /// Names of columns that do not distinguish the shown runs: empty, with one value and not [`IfShared::Kept`], or
+    /// `tok/s/GPU` of runs on CPUs.
     pub empty: HashSet<String>,
     /// Values of the [`IfShared::Moved`] columns that are not shown: `batch 16`.
     pub shared: Vec<String>,
@@ -106,6 +120,8 @@ pub struct Runs {
     /// True if the shown runs are of several experiments, or of one and of none.
     pub has_sweeps: bool,
     pub has_upper_bound: bool,
+    /// True if all shown runs ran on CPUs.
+    pub is_on_cpu: bool,
     /// Length of the longest shown text of each column of texts, by name.
     pub longest: HashMap<String, usize>,
     /// Shown runs without a result, by status.
@@ -133,10 +149,12 @@ pub struct Runs {
     pub done: Vec<RunEdit>,
     /// Edits to redo, newest last.
     pub undone: Vec<RunEdit>,
-    pub grouped: bool,
-    /// True if the groups are cells, not values of the sort column.
+    pub grouping: Grouping,
+    /// True if some of the shown runs are of one cell, before conditions of the filter on results.
+    pub has_rounds: bool,
+    /// True if rows are cells with pooled rounds.
     pub by_cell: bool,
-    /// Shown cells of several runs, if the list is grouped by cell.
+    /// Shown cells of several runs, if rounds are pooled.
     pub cells: Vec<RunListCell>,
     pub unfolded: HashSet<CellKey>,
     /// Pooled numbers of the shown cells, kept for the next change of the list.
@@ -156,11 +174,11 @@ pub struct Runs {
 pub struct KeptRuns {
     sort: SortOrder,
     columns: Vec<String>,
-    grouped: bool,
+    grouping: Grouping,
     detail: Option<bool>,
     marked: Vec<String>,
     /// Order and grouping by experiment, `None` for all runs.
-    orders: Vec<(Option<String>, SortOrder, bool)>,
+    arrangements: Vec<(Option<String>, SortOrder, Grouping)>,
 }
 
 impl PersistentScreen for Runs {
@@ -169,28 +187,29 @@ impl PersistentScreen for Runs {
     fn keep(&self) -> Option<KeptRuns> {
         /// Maximum number of marks that are kept: the state is compared after every input.
         const MOST: usize = 1000;
-        let Self { sort, columns, grouped, detail, .. } = self;
+        let Self { sort, columns, grouping, detail, .. } = self;
         let (sort, columns) = (sort.clone(), columns.clone());
         let marked = self.marked.as_slice().iter().take(MOST).cloned().collect();
-        let now = self.arranged_for.iter().map(|scope| (scope.clone(), sort.clone(), *grouped));
+        let now = self.arranged_for.iter().map(|scope| (scope.clone(), sort.clone(), *grouping));
         let others =
-            self.orders.iter().map(|(of, (sort, grouped))| (of.clone(), sort.clone(), *grouped));
-        let mut orders: Vec<_> = now.chain(others).collect();
-        orders.sort_by(|a, b| a.0.cmp(&b.0));
-        Some(KeptRuns { sort, columns, grouped: *grouped, detail: *detail, marked, orders })
+            self.orders.iter().map(|(of, (sort, grouping))| (of.clone(), sort.clone(), *grouping));
+        let mut arrangements: Vec<_> = now.chain(others).collect();
+        arrangements.sort_by(|a, b| a.0.cmp(&b.0));
+        Some(KeptRuns { sort, columns, grouping: *grouping, detail: *detail, marked, arrangements })
     }
 
     /// Restores saved state, with the cursor of that order; unknown columns are skipped when the rows are arranged.
     fn restore(&mut self, kept: KeptRuns, cx: &mut Context) {
-        let KeptRuns { mut sort, columns, grouped, detail, marked, orders } = kept;
+        let KeptRuns { mut sort, columns, grouping, detail, marked, arrangements } = kept;
         sort.truncate(SORT_KEYS);
-        self.orders = orders.into_iter().map(|(of, sort, grouped)| (of, (sort, grouped))).collect();
+        self.orders =
+            arrangements.into_iter().map(|(of, sort, grouping)| (of, (sort, grouping))).collect();
         marked.into_iter().for_each(|run| self.marked.insert(run));
         if !columns.is_empty() {
             self.columns = with_pinned(columns);
             self.unseen_row = None;
         }
-        (self.grouped, self.detail) = (grouped, detail);
+        (self.grouping, self.detail) = (grouping, detail);
         if self.leave_order(cx, |runs| runs.sort = sort)
             && let (Some(run), Some(stored)) = (self.cursors.remove(&self.sort), &cx.stored)
         {
@@ -287,9 +306,7 @@ impl Runs {
         let (records, table) = (&snapshot.records, &snapshot.table);
         let (bound, mut rows) = self.filter.rows(snapshot);
         self.bound = bound;
-        if self.grouped && self.can_pool() {
-            rows = self.rows_of_passing_cells(snapshot, rows);
-        }
+        rows = self.rows_of_passing_cells(snapshot, rows);
         let run = |row: &u32| records.get(*row as usize).map_or("", |record| record.run.as_str());
         if !self.deleting.is_empty() {
             rows.retain(|row| !self.deleting.contains(run(row)));
@@ -297,8 +314,9 @@ impl Runs {
         if self.only_marked {
             rows.retain(|row| self.marked.contains(run(row)));
         }
-        let is_pooled = self.grouped && self.can_pool();
-        let numbers = is_pooled.then(|| cell_numbers(snapshot, &rows)).flatten();
+        let numbers = cell_numbers(snapshot, &rows);
+        self.has_rounds |= numbers.is_some();
+        let numbers = numbers.filter(|_| self.grouping != Grouping::Runs);
         self.by_cell = numbers.is_some();
         self.order(snapshot, &mut rows);
         self.differing = columns::differing(table, &rows);
@@ -336,6 +354,7 @@ impl Runs {
         let experiment = only(shown().map(|record| record.experiment.as_deref()));
         let is_bound = |record: &Record| record.spec.architecture == Architecture::UpperBound;
         let has_upper_bound = shown().any(is_bound);
+        let is_on_cpu = shown().all(|record| record.spec.backend.computes_on_cores());
         // a noisy cell has another mark
         let is_marked = |record: &Record| is_unsteady(record) && !self.noisy.contains_key(&record.run);
         let has_unsteady = shown().any(is_marked);
@@ -346,7 +365,7 @@ impl Runs {
         };
         self.is_one_experiment = experiment.is_some_and(|name| name.is_some());
         (self.has_sweeps, self.has_upper_bound) = (experiment.is_none(), has_upper_bound);
-        self.has_unsteady = has_unsteady;
+        (self.has_unsteady, self.is_on_cpu) = (has_unsteady, is_on_cpu);
         let ratio = |row: u32| self.noisy.get(&records.get(row as usize)?.run).copied();
         let is_noisy = !self.noisy.is_empty();
         self.shown_replaced = shown_replaced;
@@ -363,6 +382,7 @@ impl Runs {
                 let mut cells = self.rows().map(|row| column.cell(row as usize));
                 let differs = || column.differs(self.rows().map(|row| row as usize));
                 match columns::if_shared(name) {
+                    _ if self.is_on_cpu && *name == PER_GPU => false,
                     IfShared::Omitted => differs(),
                     IfShared::Moved => self.count == 1 || differs(),
                     IfShared::Kept => !column.is_blank() && cells.any(|cell| cell != RunCell::Nothing),
@@ -397,7 +417,7 @@ impl Runs {
     }
 
     pub fn group(&self, table: &RunTable) -> Option<usize> {
-        let is_grouped = self.grouped && !self.by_cell;
+        let is_grouped = self.grouping == Grouping::Column && !self.by_cell;
         let name = &self.sort.first().filter(|(name, _)| is_grouped && name != "run")?.0;
         table.find(name)
     }
