@@ -3,13 +3,14 @@
 use super::GridContext;
 use super::backend::backend;
 use base::error::Result;
+use base::text::counted;
 use plan::{CommDType, ExpertLoad, Groups, ModelShape, Phase, Step, stage_problem};
 use table::{Collective, Link, P2p, Spec, Status};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Feasibility {
     Runs,
-    /// TP does not divide the heads (with the arithmetic), or the backend lacks the all-reduce or a format.
+    /// Reason: TP does not divide the heads, or the backend lacks the all-reduce or a format.
     Skipped(String),
     Oom(String),
 }
@@ -28,11 +29,11 @@ impl Feasibility {
 /// Checks a cell: TP must divide the model and the backend must support it. Returns an error if the model or hardware
 /// profile cannot be read.
 pub fn assess(spec: &Spec) -> Result<Feasibility> {
-    of_with(spec, &GridContext::default())
+    assess_with(spec, &GridContext::default())
 }
 
 /// Like [`assess`] for one cell of many; reads models and profiles once.
-pub fn of_with(spec: &Spec, shared: &GridContext) -> Result<Feasibility> {
+pub fn assess_with(spec: &Spec, shared: &GridContext) -> Result<Feasibility> {
     let model = shared.simulator.model(&spec.model)?;
     let backend = backend(spec.backend)?;
     let problem = problem(spec, &model.shape)
@@ -47,25 +48,23 @@ pub fn of_with(spec: &Spec, shared: &GridContext) -> Result<Feasibility> {
 
 /// Explains why no backend can run the cell, if so. The first problem counts.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
-    let checks: [&dyn Fn() -> Option<String>; 12] = [
-        &|| shape.tp_problem(spec.tp),
-        &|| spec.architecture.model_problem(shape, spec.tp),
-        &|| stage_problem(shape.layers, spec.pp),
-        &|| division_problem(spec),
-        &|| head_problem(spec, shape),
-        &|| shape.expert_problem(spec.tp, spec.ep, spec.dp),
-        &|| load_problem(spec, shape),
-        &|| idle_problem(spec),
-        &|| exchange_problem(spec, shape),
-        &|| scatter_problem(spec, shape),
-        &|| fused_message_problem(spec),
-        &|| link_problem(spec),
-    ];
-    checks.into_iter().find_map(|check| check())
+    shape
+        .tp_problem(spec.tp)
+        .or_else(|| spec.architecture.model_problem(shape, spec.tp))
+        .or_else(|| stage_problem(shape.layers, spec.pp))
+        .or_else(|| micro_batch_problem(spec))
+        .or_else(|| sharded_head_problem(spec, shape))
+        .or_else(|| shape.expert_problem(spec.tp, spec.ep, spec.dp))
+        .or_else(|| expert_load_problem(spec, shape))
+        .or_else(|| dp_batch_problem(spec))
+        .or_else(|| dp_attention_problem(spec, shape))
+        .or_else(|| sequence_parallel_problem(spec, shape))
+        .or_else(|| fused_dtype_problem(spec))
+        .or_else(|| link_problem(spec))
 }
 
 /// Rejects counts of tokens that are not one per expert.
-fn load_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+fn expert_load_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let (ExpertLoad::Counts(counts), Some(experts)) = (&spec.expert_load, &shape.experts) else {
         return None;
     };
@@ -79,9 +78,8 @@ fn load_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     })
 }
 
-/// Rejects architectures and options that affect only all-reduces if attention is data-parallel: its experts exchange rows
-/// instead.
-fn exchange_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+/// Rejects options that affect only all-reduces if attention is data-parallel: its experts exchange rows instead.
+fn dp_attention_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     if spec.dp <= 1 {
         return None;
     }
@@ -103,7 +101,7 @@ fn exchange_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
 }
 
 /// Rejects data parallelism with more ranks than sequences.
-fn idle_problem(spec: &Spec) -> Option<String> {
+fn dp_batch_problem(spec: &Spec) -> Option<String> {
     let (option, sequences) = match spec.concurrency {
         0 => ("batch", spec.batch),
         concurrency => ("concurrency", concurrency),
@@ -117,28 +115,26 @@ fn idle_problem(spec: &Spec) -> Option<String> {
     })
 }
 
-fn head_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+fn sharded_head_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let (tp, vocab) = (spec.tp.max(1), shape.vocab);
     (spec.shard_head && !vocab.is_multiple_of(tp))
         .then(|| format!("TP {tp} does not divide the vocabulary of {vocab} that a sharded head needs"))
 }
 
 fn link_problem(spec: &Spec) -> Option<String> {
-    let contradicts = matches!((spec.link, spec.p2p), (Link::P2pOn, P2p::Off) | (Link::P2pOff, P2p::On));
-    contradicts.then(|| {
-        let (link, p2p) = (spec.link, spec.p2p.as_str());
-        format!("link {link} contradicts p2p {p2p}; set only one of them")
-    })
+    let (link, p2p) = (spec.link, spec.p2p);
+    matches!((link, p2p), (Link::P2pOn, P2p::Off) | (Link::P2pOff, P2p::On))
+        .then(|| format!("link {link} contradicts p2p {}; set only one of them", p2p.as_str()))
 }
 
 /// Rejects 8-bit messages in fused all-reduces: there are no measurements of them.
-fn fused_message_problem(spec: &Spec) -> Option<String> {
-    let both = spec.collective == Collective::Fused && spec.comm_dtype != CommDType::Activations;
-    both.then(|| format!("no fused all-reduce for {} messages; use another collective", spec.comm_dtype))
+fn fused_dtype_problem(spec: &Spec) -> Option<String> {
+    (spec.collective == Collective::Fused && spec.comm_dtype != CommDType::Activations)
+        .then(|| format!("no fused all-reduce for {} messages; use another collective", spec.comm_dtype))
 }
 
 /// Explains why the residual cannot be scattered over the ranks: wrong architecture, or too few rows in a step.
-fn scatter_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+fn sequence_parallel_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let Spec { tp, batch, prompt_tokens, output_tokens, .. } = *spec;
     if !spec.sequence_parallel || tp == 1 {
         return None;
@@ -153,27 +149,27 @@ fn scatter_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     };
     let decode = (output_tokens > 1).then(|| rows(Phase::Decode, Step::decode(batch.into(), 1, 0)));
     let prefill = rows(Phase::Prefill, Step::prefill(batch.into(), prompt_tokens.into()));
-    let too_few = |rows: u64, what: &str, instead: &str| {
-        format!("{what} has {rows} rows, which {tp} ranks cannot share; {instead}")
-    };
-    spec.architecture.scatter_problem(shape.layers).or_else(|| match (decode, prefill) {
-        (Some(rows), _) if rows < tp.into() => Some(too_few(
-            rows,
-            "a decode step",
-            "the batch must be at least TP (a prefill alone, output_tokens 1, shares the prompt's tokens)",
-        )),
-        (_, rows) if rows < tp.into() => Some(too_few(rows, "the prefill", "the prompt must be longer")),
-        _ => None,
+    spec.architecture.scatter_problem(shape.layers).or_else(|| {
+        let (step, rows, remedy) = match decode {
+            Some(rows) if rows < tp.into() => (
+                "a decode step",
+                rows,
+                "the batch must be at least TP (a prefill alone, output_tokens 1, shares the prompt's tokens)",
+            ),
+            _ => ("the prefill", prefill, "the prompt must be longer"),
+        };
+        (rows < tp.into())
+            .then(|| format!("{step} has {rows} rows, which {tp} ranks cannot share; {remedy}"))
     })
 }
 
 /// Explains why the batch cannot be divided into the micro-batches: every group needs work in every step.
-fn division_problem(spec: &Spec) -> Option<String> {
+fn micro_batch_problem(spec: &Spec) -> Option<String> {
     let Spec { micro_batches, batch, prompt_tokens, output_tokens, .. } = *spec;
     if batch >= micro_batches {
         return None;
     }
-    let sequences = if batch == 1 { "1 sequence".to_owned() } else { format!("{batch} sequences") };
+    let sequences = counted(batch as usize, "sequence");
     if output_tokens > 1 {
         return Some(format!(
             "a decode step of {sequences} cannot be split into {micro_batches} micro-batches; the batch must be \
@@ -191,13 +187,13 @@ fn division_problem(spec: &Spec) -> Option<String> {
 mod tests {
     use super::*;
     use crate::sim::testing::spec;
-    use crate::testing::told;
+    use crate::testing::skip_reason;
     use model::Model;
     use plan::{DType, KvDType};
     use table::Backend;
 
     #[test]
-    fn what_changes_only_all_reduces_is_refused_where_experts_exchange_tokens() {
+    fn dp_attention_rejects_options_that_affect_only_all_reduces() {
         let plain = Spec { tp: 1, ep: 4, dp: 4, batch: 8, ..spec("standard", "tiny-moe") };
         let shape = Model::resolve("gpt-oss-20b").unwrap().shape;
         let of = |cell: Spec| problem(&cell, &shape);
@@ -227,13 +223,12 @@ mod tests {
         let cell = |batch, output_tokens, prompt_tokens, micro_batches| {
             let plain = spec("standard", "tiny");
             let cell = Spec { batch, output_tokens, prompt_tokens, micro_batches, ..plain };
-            told(assess(&cell).unwrap())
+            skip_reason(&cell)
         };
-        let runs = format!("{:?}", Feasibility::Runs);
-        assert_eq!(cell(2, 8, 8, 2), runs);
+        assert_eq!(cell(2, 8, 8, 2), "Runs");
         assert!(cell(1, 8, 8, 2).starts_with("a decode step of 1 sequence cannot be split into 2"));
         // a prefill alone divides its tokens, where there are enough
-        assert_eq!(cell(1, 1, 8, 4), runs);
+        assert_eq!(cell(1, 1, 8, 4), "Runs");
         assert_eq!(cell(3, 1, 3, 4), "3 sequences of 3 tokens cannot be split into 4 micro-batches");
     }
 
@@ -250,34 +245,26 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_a_backend_lacks_are_skipped_by_name_and_the_simulator_has_all() {
-        let cell = |backend, dtype, kv_dtype| {
-            assess(&Spec { backend, dtype, kv_dtype, ..spec("standard", "tiny") }).unwrap()
-        };
+    fn unsupported_formats_are_skipped_by_name_and_sim_has_all() {
+        let cell =
+            |backend, dtype, kv_dtype| Spec { backend, dtype, kv_dtype, ..spec("standard", "tiny") };
         for (backend, name) in [(Backend::Cpu, "cpu"), (Backend::Cuda, "cuda")] {
             for dtype in [DType::Fp8Block, DType::Nvfp4] {
-                let why = told(cell(backend, dtype, KvDType::Activations));
+                let why = skip_reason(&cell(backend, dtype, KvDType::Activations));
                 assert!(why.starts_with(&format!("the {name} backend has no {dtype} weights")), "{why}");
             }
-            let why = told(cell(backend, DType::F32, KvDType::Fp8));
+            let why = skip_reason(&cell(backend, DType::F32, KvDType::Fp8));
             assert_eq!(why, format!("the {name} backend has no fp8 KV cache; sim predicts this cell"));
         }
-        assert!(matches!(
-            cell(Backend::Cuda, DType::Mxfp4, KvDType::Activations),
-            Feasibility::Skipped(_)
-        ));
+        let mxfp4 = cell(Backend::Cuda, DType::Mxfp4, KvDType::Activations);
+        assert!(matches!(assess(&mxfp4).unwrap(), Feasibility::Skipped(_)));
         // 160 columns of the MLP
-        for (tp, runs) in [(1, true), (2, false)] {
-            let packed =
-                Spec { tp, dtype: DType::Mxfp4, backend: Backend::Cpu, ..spec("standard", "tiny") };
-            match assess(&packed).unwrap() {
-                Feasibility::Skipped(why) => assert!(!runs && why.contains("80 mod 32 = 16"), "{why}"),
-                found => assert!(runs, "{found:?}"),
-            }
-        }
+        let packed = |tp| Spec { tp, ..cell(Backend::Cpu, DType::Mxfp4, KvDType::Activations) };
+        assert_eq!(assess(&packed(1)).unwrap(), Feasibility::Runs);
+        assert!(skip_reason(&packed(2)).contains("80 mod 32 = 16"));
         for dtype in DType::ALL {
             for kv in KvDType::ALL {
-                assert_eq!(cell(Backend::Sim, dtype, kv), Feasibility::Runs, "{dtype} {kv}");
+                assert_eq!(skip_reason(&cell(Backend::Sim, dtype, kv)), "Runs", "{dtype} {kv}");
             }
         }
     }
@@ -289,7 +276,7 @@ mod tests {
         let need = |dtype, kv_dtype| {
             let cell = Spec { tp: 2, batch: 64, dtype, kv_dtype, ..spec("standard", "llama-3-70b") };
             let shape = shared.simulator.model(&cell.model).unwrap().shape.clone();
-            let fits = of_with(&cell, &shared).unwrap() == Feasibility::Runs;
+            let fits = assess_with(&cell, &shared).unwrap() == Feasibility::Runs;
             (backend(Backend::Sim).unwrap().memory(&cell, &shape, &shared), fits)
         };
         let plain = KvDType::Activations;
@@ -317,8 +304,8 @@ mod tests {
         for (link, p2p) in [(Link::P2pOn, P2p::On), (Link::P2pOff, P2p::Off), (Link::Native, P2p::Off)] {
             assert_eq!(cell(link, p2p), None);
         }
-        let told = cell(Link::P2pOff, P2p::On).unwrap();
-        assert!(told.starts_with("link p2p-off contradicts p2p on"), "{told}");
+        let why = cell(Link::P2pOff, P2p::On).unwrap();
+        assert!(why.starts_with("link p2p-off contradicts p2p on"), "{why}");
         assert!(cell(Link::P2pOn, P2p::Off).is_some());
     }
 
@@ -328,16 +315,17 @@ mod tests {
             let plain = spec(architecture, "tiny");
             let cell =
                 Spec { tp: 4, sequence_parallel: true, batch, output_tokens, micro_batches, ..plain };
-            told(assess(&cell).unwrap())
+            skip_reason(&cell)
         };
-        let runs = format!("{:?}", Feasibility::Runs);
-        assert_eq!(cell("ladder", 4, 8, 1), runs);
+        // a prefill alone shares the prompt's tokens
+        for (batch, output_tokens, micro_batches) in [(4, 8, 1), (8, 8, 2), (1, 1, 1)] {
+            assert_eq!(cell("ladder", batch, output_tokens, micro_batches), "Runs");
+        }
         assert!(
             cell("ladder", 3, 8, 1).starts_with("a decode step has 3 rows, which 4 ranks cannot share")
         );
-        // a group must have rows for every rank; a prefill alone shares the prompt's tokens
+        // a group must have rows for every rank
         assert!(cell("ladder", 7, 8, 2).starts_with("a decode step has 3 rows"));
-        assert_eq!((cell("ladder", 8, 8, 2), cell("ladder", 1, 1, 1)), (runs.clone(), runs));
         assert!(cell("desync:2", 4, 8, 1).contains("the ranks of desync:2 have residuals of their own"));
         assert!(cell("upper-bound", 4, 8, 1).contains("has no all-reduce"));
     }

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::Feasibility;
+use crate::feasibility::{Feasibility, assess};
 use crate::sim::Simulator;
 use table::Spec;
 use trace::Trace;
@@ -21,9 +21,9 @@ pub fn port() -> u16 {
     }
 }
 
-/// Why a cell is skipped, or what becomes of it.
-pub fn told(found: Feasibility) -> String {
-    match found {
+/// Reason why a cell is skipped; otherwise its feasibility as debug text (`Runs`).
+pub fn skip_reason(spec: &Spec) -> String {
+    match assess(spec).unwrap() {
         Feasibility::Skipped(why) => why,
         found => format!("{found:?}"),
     }

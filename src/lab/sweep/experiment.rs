@@ -146,8 +146,8 @@ impl Experiment {
                         return Ok(Some(Err(problem)));
                     }
                 }
-                let feasibility =
-                    feasibility::of_with(&spec, shared).map_err(|e| in_cell(path, &spec.label(), e))?;
+                let feasibility = feasibility::assess_with(&spec, shared)
+                    .map_err(|e| in_cell(path, &spec.label(), e))?;
                 Ok(Some(Ok((spec.key(), Cell { spec, feasibility }, note))))
             })
             .filter_map(Result::transpose)

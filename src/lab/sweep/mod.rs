@@ -455,7 +455,7 @@ pub fn run_one(
     cancel: &Cancel,
     emit: &mut dyn FnMut(SweepEvent),
 ) -> Result<Record> {
-    let cells = [Cell { spec: spec.clone(), feasibility: feasibility::of_with(spec, shared)? }];
+    let cells = [Cell { spec: spec.clone(), feasibility: feasibility::assess_with(spec, shared)? }];
     let (rounds, simulator) = (rounds.max(1), &shared.simulator);
     let grid = Grid { cells: &cells, rounds, name: None, simulator };
     let mut concluded = None;

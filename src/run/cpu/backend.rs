@@ -184,16 +184,12 @@ mod tests {
     fn threads_and_a_head_that_ranks_cannot_share_are_told_with_the_arithmetic() {
         let cell = |tp, threads, shard_head| {
             let plain = Spec { tp, threads, shard_head, ..spec("ladder", "stories-110m") };
-            let cell = Spec { backend: Backend::Cpu, dtype: DType::F32, ..plain };
-            crate::testing::told(crate::feasibility::assess(&cell).unwrap())
+            crate::testing::skip_reason(&Spec { backend: Backend::Cpu, dtype: DType::F32, ..plain })
         };
         assert_eq!(cell(2, 4, true), "Runs");
         assert_eq!(cell(2, 0, false), "Runs");
-        assert!(
-            cell(2, 3, false).starts_with("2 ranks cannot share 3 threads"),
-            "{}",
-            cell(2, 3, false)
-        );
+        let why = cell(2, 3, false);
+        assert!(why.starts_with("2 ranks cannot share 3 threads"), "{why}");
         let shape = ModelShape { vocab: 32_001, ..shape_70b() };
         let sharded = Spec { tp: 2, shard_head: true, ..spec("ladder", "llama-3-70b") };
         let why = crate::feasibility::problem(&sharded, &shape).unwrap();

@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn stages_that_cannot_be_are_refused_by_name() {
-        let refused = |cell: Spec| crate::testing::told(crate::feasibility::assess(&cell).unwrap());
+        let refused = |cell: Spec| crate::testing::skip_reason(&cell);
         let tiny = |pp| Spec { pp, ..spec("ladder", "tiny") };
         assert_eq!(refused(tiny(4)), "Runs");
         assert!(refused(tiny(5)).starts_with("PP 5 exceeds the model's 4 layers"));

@@ -282,7 +282,7 @@ impl TaskCells {
         let shared = GridContext::default();
         let cells = cells.iter().map(|cell| {
             let spec = submitted.cells[*cell].clone();
-            let feasibility = feasibility::of_with(&spec, &shared)?;
+            let feasibility = feasibility::assess_with(&spec, &shared)?;
             Ok(Cell { spec, feasibility })
         });
         let cells = cells.collect::<Result<Vec<Cell>>>()?;

@@ -307,7 +307,7 @@ impl<'a> Gaps<'a> {
         }
         // memory is known only for simulated machines
         let feasibility = match cell.backend.is_simulated() {
-            true => feasibility::of_with(cell, &self.shared).ok()?,
+            true => feasibility::assess_with(cell, &self.shared).ok()?,
             false => return None,
         };
         match feasibility {
