@@ -1,18 +1,20 @@
 //! Backends execute plans: each takes a [`Job`], sends events while it runs, and returns an [`Outcome`].
 
 mod backend;
+mod bounded_cache;
 pub mod comm;
 pub mod cpu;
 pub mod cuda;
 pub mod feasibility;
 mod generate;
+mod grid_context;
 pub mod launcher;
 pub mod recorder;
 mod resolve;
-mod shared;
 pub mod sim;
 #[doc(hidden)]
 pub mod testing;
+mod token_comparison;
 
 pub use backend::{Execute, HOST, PlanBackend, backend, evaluator, executor, generator};
 pub use comm::emulated_link;
@@ -21,9 +23,9 @@ pub use generate::{
     Emit, EvaluateRequest, Evaluated, EvaluationWindow, GenerateOptions, GenerateRequest,
     GenerationResult, GenerationStatus, WindowQuality, choose_generator, evaluation_plan,
 };
+pub use grid_context::GridContext;
 pub use recorder::StepLanes;
 pub use resolve::Resolve;
-pub use shared::GridContext;
 
 use std::time::Duration;
 

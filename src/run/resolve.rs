@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::BACKENDS;
 use super::backend::{HOST, PlanBackend, backend};
-use super::shared::GridContext;
+use super::{BACKENDS, GridContext};
 use base::error::{Error, Result};
 use machine::hardware::{Profile, Stack};
 use model::Model;
@@ -89,7 +88,7 @@ fn choose(
             "no model given; simulating the default llama-3.2-1b (pass --model to run it)".into(),
         ));
     }
-    if shared.is_elsewhere() {
+    if shared.is_remote {
         return Err(Error::input_help(
             "backend auto checks the local machine, but the cells run on another",
             "set the backend: backend = \"cuda\" or backend = \"cpu\"",

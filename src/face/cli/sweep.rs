@@ -105,8 +105,7 @@ impl Args {
 /// part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let experiment = || {
-        let shared =
-            if args.slurm.is_some() { GridContext::elsewhere() } else { GridContext::default() };
+        let shared = if args.slurm.is_some() { GridContext::remote() } else { GridContext::default() };
         Experiment::open_on(&args.file, args.model.as_deref(), &shared)
     };
     if args.dry_run {

@@ -2,7 +2,7 @@
 
 use super::run::run;
 use super::tests::{Reference, spec, tiny};
-use crate::shared::Computed;
+use crate::token_comparison::GeneratedTokens;
 use crate::{Job, Outcome};
 use model::WeightSource;
 use plan::Lane;
@@ -58,7 +58,7 @@ fn stages_agree_with_an_independent_forward_pass() {
                 sequence.push(likeliest.unwrap() as u32);
             }
             let sampled = &sequence[cell.prompt_tokens as usize..];
-            assert_eq!(tokens(&cell), Computed::new(sampled, 0).tokens, "{architecture} TP {tp}");
+            assert_eq!(tokens(&cell), GeneratedTokens::new(sampled, 0).tokens, "{architecture} TP {tp}");
         }
     }
 }

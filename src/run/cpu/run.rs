@@ -14,7 +14,7 @@ use super::watch::{Gather, Pace, StepReport, Watch};
 use crate::comm::{RankFailure, RankGroup, SpinWait, emulated_link};
 use crate::generate::{CHUNK, GenerateRequest, GenerationResult, PromptLogits};
 use crate::recorder::{GenerationTimes, StepPlace, combine, phase_name, prompts, range};
-use crate::shared::{Computed, TokenComparison};
+use crate::token_comparison::{GeneratedTokens, TokenComparison};
 use crate::{Job, Outcome, PlanBackend, RunEvent, RunResult};
 use base::error::{Error, Result};
 use model::Model;
@@ -25,7 +25,7 @@ use trace::{Span, Trace, TraceMeta};
 struct RankReport {
     rank: u32,
     times: GenerationTimes,
-    computed: Computed,
+    tokens: GeneratedTokens,
     spans: Vec<Span>,
     memory_bytes: u64,
 }
@@ -165,8 +165,8 @@ impl<'a> CollectedResults<'a> {
         let spec = self.spec;
         // the last stage samples
         let sampling = &reports[reports.len() - spec.tp as usize..];
-        let computed: Vec<Computed> = sampling.iter().map(|r| r.computed.clone()).collect();
-        self.compared.take(&phase_name(spec, generation), &computed)?;
+        let tokens: Vec<GeneratedTokens> = sampling.iter().map(|r| r.tokens.clone()).collect();
+        self.compared.check(&phase_name(spec, generation), &tokens)?;
         self.memory_bytes = reports.iter().map(|r| r.memory_bytes).max().unwrap_or(0);
         let Some(index) = generation.checked_sub(spec.warmup) else { return Ok(()) };
         self.spans.clear();
@@ -302,11 +302,11 @@ fn generate_once(
     let spans = if place.is_recorded { rank.take_spans() } else { Vec::new() };
     let memory_bytes =
         worker.weights.bytes() + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
-    let computed = Computed::new(&chosen, rank.not_finite);
+    let tokens = GeneratedTokens::new(&chosen, rank.not_finite);
     let rank = rank.global;
     Ok(RankReport {
         rank,
-        computed,
+        tokens,
         times: GenerationTimes { started, prefill_end, step_ends },
         spans,
         memory_bytes,

@@ -97,7 +97,7 @@ impl PlanBackend for CudaBackend {
         if let Some(why) = lacks.or_else(|| one_shot::lacks(spec)) {
             return Ok(Feasibility::Skipped(why));
         }
-        if shared.is_elsewhere() {
+        if shared.is_remote {
             return Ok(Feasibility::Runs);
         }
         Ok(on_gpus(spec, shape, shared.gpus(), shared))

@@ -21,7 +21,7 @@ use super::{blas, check, cupti};
 use crate::comm::nccl::{self, Nccl, NcclChoices};
 use crate::comm::{EmulatedLink, Peers, emulated_link};
 use crate::recorder::{GenerationTimes, MonotonicClock, combine, phase_name, prompts};
-use crate::shared::{Computed, TokenComparison};
+use crate::token_comparison::{GeneratedTokens, TokenComparison};
 use crate::{Job, Outcome, RunEvent, RunResult};
 use base::error::{Error, Result};
 use machine::driver::Gpu;
@@ -330,11 +330,10 @@ fn samples(
             }
             done.collectives.push(generation.collectives()?);
         }
-        let computed = engine.computed(spec.output_tokens)?;
-        let all: Option<Vec<(GenerationTimes, Computed)>> = gather(peers, "times", (times, computed))?;
-        let Some(all) = all else { continue };
-        let (all, computed): (Vec<GenerationTimes>, Vec<Computed>) = all.into_iter().unzip();
-        done.compared.take(&name, &computed)?;
+        let tokens = engine.generated_tokens(spec.output_tokens)?;
+        let Some(all) = gather(peers, "times", (times, tokens))? else { continue };
+        let (all, tokens): (Vec<GenerationTimes>, Vec<GeneratedTokens>) = all.into_iter().unzip();
+        done.compared.check(&name, &tokens)?;
         if let Some(index) = number.checked_sub(spec.warmup) {
             let sample = combine(&all, &[], spec.tp);
             report.event(RunEvent::SampleDone { index, of: spec.samples, sample: sample.clone() });

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use super::cell::SimulatedCell;
 use super::link::{collective, link_problem};
 use crate::backend::{AutoFit, HOST, PlanBackend, default_spec};
-use crate::shared::BoundedCache;
+use crate::bounded_cache::BoundedCache;
 use crate::{Feasibility, GridContext};
 use base::error::{Error, Result};
 use machine::hardware::{MemoryNeed, PlanMemory, Profile, STACKS, Stack, Target};

@@ -483,3 +483,19 @@ proptest! {
         prop_assert_eq!(of(alpha_us, gb_s), slow);
     }
 }
+
+#[test]
+fn a_target_with_overrides_is_another_target() {
+    let simulator = Simulator::default();
+    let of = |stack, pairs: &[(&str, &str)]| {
+        let set = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        simulator.target("h100_sxm", stack, &set)
+    };
+    let plain = of("native", &[]).unwrap();
+    let half = of("native", &[("hbm_gb_s", "1000")]).unwrap();
+    assert!(plain.profile.hbm_gb_s > half.profile.hbm_gb_s);
+    assert_eq!(of("gpt-fast", &[("stack.launch_us", "9")]).unwrap().stack.launch_us, 9.0);
+    assert_ne!(of("gpt-fast", &[]).unwrap().stack, plain.stack);
+    assert!(of("native", &[("hbm_gb_s", "fast")]).is_err());
+    assert!(of("nativ", &[]).is_err());
+}

@@ -34,7 +34,7 @@ use crate::cuda::memory::{MemorySizes, RankMemory};
 use crate::cuda::one_shot::OneShot;
 use crate::cuda::program::{GpuProgram, StepSize};
 use crate::cuda::schedule::{RankLayout, Schedule, StreamId};
-use crate::shared::Computed;
+use crate::token_comparison::GeneratedTokens;
 use base::error::{Error, Result};
 use machine::driver::{Gpu, Memory, PartitionedGpu, Priority, Stream};
 use model::WeightSource;
@@ -316,13 +316,13 @@ impl Engine {
 
     /// Fingerprint of the first local rank's results since the last [`Engine::reset`], over `count` tokens
     /// per sequence. Waits as [`Engine::wait_idle`].
-    pub(crate) fn computed(&self, count: u32) -> Result<Computed> {
+    pub(crate) fn generated_tokens(&self, count: u32) -> Result<GeneratedTokens> {
         let tokens = self.tokens(count)?;
         let mut not_finite = [0u32];
         if let Some(rank) = self.ranks.first() {
             rank.state.not_finite.download(0, bytemuck::cast_slice_mut(&mut not_finite))?;
         }
-        Ok(Computed::new(tokens.iter().flatten(), not_finite[0].into()))
+        Ok(GeneratedTokens::new(tokens.iter().flatten(), not_finite[0].into()))
     }
 
     /// First `rows` rows of the first local rank's logits from the last step of a phase, `[rows, vocab]`.
