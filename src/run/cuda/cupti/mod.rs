@@ -487,15 +487,16 @@ pub fn assemble(
     result
 }
 
-/// Ready, start and end times (ns) of one rank's operations in plan order, `None` without a record. A lane runs
-/// one operation at a time: a kernel that started early to wait for its predecessor counts from the
-/// predecessor's end. An operation is ready when everything it reads is complete. `start_ns` is the start of
+/// Duration of one rank's step (ns), and ready, start and end times (ns) of its operations in plan order, `None` without
+/// a record. A lane runs one operation at a time: a kernel that started early to wait for its predecessor counts
+/// from the predecessor's end. An operation is ready when everything it reads is complete. `start_ns` is the start of
 /// the step.
-pub fn settle(
+pub fn operation_times(
     skeleton: &Skeleton,
     found: &[Option<OperationSpan>],
     start_ns: i64,
-) -> Vec<Option<[i64; 3]>> {
+) -> (i64, Vec<Option<[i64; 3]>>) {
+    let step_end = found.iter().flatten().map(|span| span.end_ns).max().unwrap_or(start_ns);
     let mut lane_end = [i64::MIN; 2];
     let mut ends: Vec<Option<i64>> = Vec::with_capacity(found.len());
     let mut times = Vec::with_capacity(found.len());
@@ -513,7 +514,7 @@ pub fn settle(
         ends.push(time.map(|[.., end_ns]| end_ns).or(read));
         times.push(time);
     }
-    times
+    (step_end - start_ns, times)
 }
 
 #[cfg(test)]

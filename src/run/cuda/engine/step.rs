@@ -217,9 +217,9 @@ impl Engine {
             let all = of_rank.chain(collectives.iter_mut().map(|(at, calls)| (*at, calls)));
             for (operation, calls) in all {
                 let launched = std::mem::take(calls);
-                *calls = stamps.around(&self.kernels, operation, launched)?;
+                *calls = stamps.add_stamps(&self.kernels, operation, launched)?;
             }
-            keep.push(stamps.keep(&self.kernels)?);
+            keep.push(stamps.keep_step(&self.kernels)?);
         }
         let events = (0..schedule.events).map(|_| self.gpu.event(false)).collect::<Result<_>>()?;
         let size = *size;

@@ -4,10 +4,11 @@
 //! records of all ranks; if ranks are processes, each records itself.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use super::{InstrumentedRun, InstrumentedStep, RankTimes, settled};
+use super::{InstrumentedRun, InstrumentedStep, RankTimes};
 use crate::cuda::cupti::{
-    CuptiRecording, CuptiSession, OperationLabel, OperationSpan, StepId, assemble,
+    CuptiRecording, CuptiSession, OperationLabel, OperationSpan, StepId, assemble, operation_times,
 };
 use crate::cuda::engine::Engine;
 use crate::cuda::generation::{Generation, Purpose};
@@ -23,10 +24,8 @@ pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<(GenerationTimes, Ran
     let engine = context.engine;
     let is_one_process = context.peers.is_some_and(|peers| peers.in_one_process());
     let clock = context.clock;
-    let session = match !is_one_process || context.rank() == 0 {
-        true => Some(CuptiSession::start(move || clock.now())?),
-        false => None,
-    };
+    let is_recording = !is_one_process || context.rank() == 0;
+    let session = is_recording.then(|| CuptiSession::start(move || clock.now())).transpose()?;
     // no rank captures before recording is on
     context.barrier()?;
     let events = context.events.then(|| CollectiveEvents::from_engine(engine)).flatten();
@@ -42,11 +41,8 @@ pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<(GenerationTimes, Ran
     rank_times.by_events = generation.collectives()?;
     if let Some(session) = session {
         let recording = session.finish(move || clock.now())?;
-        let ranks: Vec<u32> = match is_one_process {
-            true => (0..context.spec.tp).collect(),
-            false => vec![context.rank()],
-        };
-        add_recording(context, &generation, &recording, &ranks, &mut rank_times);
+        let ranks = if is_one_process { 0..context.spec.tp } else { context.rank()..context.rank() + 1 };
+        add_recording(context, &generation, &recording, ranks, &mut rank_times);
     }
     Ok((times, rank_times))
 }
@@ -56,21 +52,21 @@ fn add_recording(
     context: &InstrumentedRun<'_>,
     generation: &Generation,
     recording: &CuptiRecording,
-    ranks: &[u32],
+    ranks: Range<u32>,
     rank_times: &mut RankTimes,
 ) {
     rank_times.uncertainty_ns = recording.timeline.uncertainty_ns;
     rank_times.drift_ns = recording.timeline.drift_ns;
-    let assembled = assemble(recording, |step| launched(context.engine, generation, step, ranks));
+    let assembled =
+        assemble(recording, |step| launched(context.engine, generation, step, ranks.clone()));
     let programs = &context.engine.programs;
     let (prefill, decode) =
         (Skeleton::from_plan(&programs.prefill.plan), Skeleton::from_plan(&programs.decode.plan));
     let steps = context.steps();
     for (step, spans) in assembled.steps.iter().filter(|(step, _)| step.0 as usize <= steps) {
         let skeleton = if *step == StepId(0) { &prefill } else { &decode };
-        for rank in ranks {
-            rank_times.steps.extend(step_times(skeleton, *step, *rank, spans));
-        }
+        let times = |rank| step_times(skeleton, *step, rank, spans);
+        rank_times.steps.extend(ranks.clone().filter_map(times));
     }
     rank_times.events_per_step =
         assembled.report.activities as f64 / (steps as f64 + 1.0) / ranks.len() as f64;
@@ -78,7 +74,12 @@ fn add_recording(
 }
 
 /// Operations of a step that launch something on each of `ranks`.
-fn launched(engine: &Engine, generation: &Generation, id: StepId, ranks: &[u32]) -> Vec<OperationLabel> {
+fn launched(
+    engine: &Engine,
+    generation: &Generation,
+    id: StepId,
+    ranks: Range<u32>,
+) -> Vec<OperationLabel> {
     let programs = &engine.programs;
     let (prefill, decode) = generation.steps();
     let (step, program) = match id {
@@ -88,13 +89,11 @@ fn launched(engine: &Engine, generation: &Generation, id: StepId, ranks: &[u32])
     let Some(step) = step else { return Vec::new() };
     // rank 0 has rows whenever any rank has
     let operations = step.launches(0);
-    let labels_of = |rank: &u32| {
-        let rank = *rank;
-        let operations =
-            operations.iter().filter(move |operation| step.concerns(program, **operation, rank));
+    let labels = ranks.flat_map(|rank| {
+        let operations = operations.iter().filter(move |at| step.concerns(program, **at, rank));
         operations.map(move |operation| OperationLabel { rank: rank as u8, operation: *operation })
-    };
-    ranks.iter().flat_map(labels_of).collect()
+    });
+    labels.collect()
 }
 
 /// Times of one rank's step on the host's clock; `None` without records.
@@ -108,7 +107,7 @@ fn step_times(
         .map(|operation| spans.get(&OperationLabel { rank: rank as u8, operation }).copied())
         .collect();
     let start = operations.iter().flatten().map(|span| span.start_ns).min()?;
-    let (length_ns, operations) = settled(skeleton, &operations, start);
+    let (length_ns, operations) = operation_times(skeleton, &operations, start);
     Some(InstrumentedStep {
         phase: if step == StepId(0) { Phase::Prefill } else { Phase::Decode },
         step: step.0.saturating_sub(1),

@@ -5,8 +5,8 @@
 use std::iter;
 use std::time::Duration;
 
-use super::{InstrumentedRun, InstrumentedStep, RankTimes, settled};
-use crate::cuda::cupti::OperationSpan;
+use super::{InstrumentedRun, InstrumentedStep, RankTimes};
+use crate::cuda::cupti::{OperationSpan, operation_times};
 use crate::cuda::engine::{Engine, PreparedStep, Timing};
 use crate::cuda::generation::{ns, step_ends};
 use crate::cuda::program::GpuProgram;
@@ -40,8 +40,8 @@ impl StepCopies {
     ) -> Result<Self> {
         let segments = segments(engine, program);
         let events = StepEvents::around(&segments, true, |_| true);
-        let copies = (0..count).map(|_| make(Timing { marks: Some(&events), stamps: None }));
-        let copies = copies.collect::<Result<_>>()?;
+        let copy = |_| make(Timing { marks: Some(&events), stamps: None });
+        let copies = (0..count).map(copy).collect::<Result<_>>()?;
         Ok(Self { skeleton: segments.skeleton(&program.plan), events, copies })
     }
 
@@ -80,7 +80,7 @@ fn segments(engine: &Engine, program: &GpuProgram) -> StreamSegments {
 }
 
 /// Operations table of a generation timed by events: a row for each segment.
-pub(super) fn table(engine: &Engine) -> Vec<OperationInfo> {
+pub(super) fn segment_table(engine: &Engine) -> Vec<OperationInfo> {
     let programs = &engine.programs;
     let operations = trace::operations([&programs.prefill.plan], [&programs.decode.plan]);
     let mut table = segments(engine, &programs.prefill).table(&operations, programs.prefill.base, 0);
@@ -103,31 +103,31 @@ pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<(GenerationTimes, Ran
     let mut prefill = StepCopies::new(engine, &programs.prefill, 1, |timing| {
         engine.prefill_step(0, spec.batch, spec.prompt_tokens, timing)
     })?;
-    let decode = || StepCopies::new(engine, &programs.decode, 2, |timing| engine.decode_step(timing));
-    let mut decode = (steps > 0).then(decode).transpose()?;
+    let make_decode =
+        || StepCopies::new(engine, &programs.decode, 2, |timing| engine.decode_step(timing));
+    let mut decode = (steps > 0).then(make_decode).transpose()?;
     let ends = allocate_events(engine, steps + 1)?;
     let started = engine.gpu.event(true)?;
-    let first_ties = allocate_events(engine, ROUND_TRIPS)?;
-    let last_ties = allocate_events(engine, ROUND_TRIPS)?;
+    let start_trips = allocate_events(engine, ROUND_TRIPS)?;
+    let end_trips = allocate_events(engine, ROUND_TRIPS)?;
 
     context.prepare()?;
-    let (first, start_tie) = tie(engine, &context.clock, &first_ties)?;
+    let (start_trip, start_tie) = tie_clocks(engine, &context.clock, &start_trips)?;
     engine.main().record(&started)?;
-    {
-        let _range = range("prefill, timed");
-        engine.run(prefill.copy_mut(0))?;
-        engine.main().record(&ends[0])?;
-    }
+    let prefill_range = range("prefill, timed");
+    engine.run(prefill.copy_mut(0))?;
+    engine.main().record(&ends[0])?;
+    drop(prefill_range);
     let decode_steps = match &mut decode {
         Some(decode) => run_decode(engine, decode, &ends)?,
         None => Vec::new(),
     };
     engine.wait(|| ends[steps].is_done(), || "a timed generation".into())?;
-    let (last, end_tie) = tie(engine, &context.clock, &last_ties)?;
+    let (end_trip, end_tie) = tie_clocks(engine, &context.clock, &end_trips)?;
 
     let (starts_ns, end_ns) =
-        steps_on_first_tie(&first_ties[first], prefill.start(0)?, &ends, &decode_steps)?;
-    let duration_ns = end_ns + ns(last_ties[last].elapsed_ms(&ends[steps])?);
+        steps_since_tie(&start_trips[start_trip], prefill.start(0)?, &ends, &decode_steps)?;
+    let duration_ns = end_ns + ns(end_trips[end_trip].elapsed_ms(&ends[steps])?);
     let timeline = ClockMapping::between(start_tie, end_tie, duration_ns);
 
     let timed_prefill = (Phase::Prefill, 0, &prefill.skeleton, prefill.read(0)?);
@@ -137,7 +137,7 @@ pub(super) fn run(context: &InstrumentedRun<'_>) -> Result<(GenerationTimes, Ran
     let rank = context.rank();
     let timed_steps = iter::once(timed_prefill).chain(timed_decode).zip(starts_ns);
     let steps = timed_steps.map(|((phase, step, skeleton, spans), start_ns)| {
-        let (length_ns, operations) = settled(skeleton, &spans, 0);
+        let (length_ns, operations) = operation_times(skeleton, &spans, 0);
         let start_ns = timeline.host_ns(start_ns);
         InstrumentedStep { rank, phase, step, start_ns, length_ns, operations }
     });
@@ -181,15 +181,15 @@ fn run_decode(engine: &Engine, decode: &mut StepCopies, ends: &[Event]) -> Resul
     Ok(timed)
 }
 
-/// Starts of prefill and of each decode step, and the end of the last one, on the GPU's clock (ns since the first tie).
-/// Sums differences of events that are short enough for f32.
-fn steps_on_first_tie(
-    first_tie: &Event,
+/// Starts of prefill and of each decode step, and the end of the last one, on the GPU's clock (ns since the event
+/// `tied`). Sums differences of events that are short enough for f32.
+fn steps_since_tie(
+    tied: &Event,
     prefill_start: &Event,
     ends: &[Event],
     decode_steps: &[TimedDecodeStep],
 ) -> Result<(Vec<i64>, i64)> {
-    let to_prefill = ns(prefill_start.elapsed_ms(first_tie)?);
+    let to_prefill = ns(prefill_start.elapsed_ms(tied)?);
     let mut starts_ns = vec![to_prefill];
     let mut end_ns = to_prefill + ns(ends[0].elapsed_ms(prefill_start)?);
     for (pair, step) in ends.windows(2).zip(decode_steps) {
@@ -200,7 +200,7 @@ fn steps_on_first_tie(
 }
 
 /// Ties the GPU's clock to the host's with the best of these events; returns its index and time.
-fn tie(engine: &Engine, clock: &MonotonicClock, events: &[Event]) -> Result<(usize, Tie)> {
+fn tie_clocks(engine: &Engine, clock: &MonotonicClock, events: &[Event]) -> Result<(usize, Tie)> {
     RoundTrip::quickest(
         events.len(),
         || clock.now(),
