@@ -48,9 +48,9 @@ impl DocumentEntry {
     }
 }
 
-/// Table with a header, or in braces.
+/// Table with a header (`[grid]`), or in braces.
 #[derive(Clone, Debug)]
-pub(super) struct DocumentTable {
+pub(super) struct DocumentSection {
     pub path: Vec<String>,
     pub key_span: Range<usize>,
     /// Header or braces of the table.
@@ -64,7 +64,7 @@ pub struct Document<'a> {
     pub(super) text: &'a str,
     /// Entries in text order.
     pub entries: Vec<DocumentEntry>,
-    pub(super) sections: Vec<DocumentTable>,
+    pub(super) sections: Vec<DocumentSection>,
 }
 
 impl<'a> Document<'a> {
@@ -95,7 +95,7 @@ impl<'a> Document<'a> {
         self.section(name).is_some() || self.entries.iter().any(|entry| entry.path[0] == name)
     }
 
-    pub(super) fn section(&self, path: &str) -> Option<&DocumentTable> {
+    pub(super) fn section(&self, path: &str) -> Option<&DocumentSection> {
         self.sections.iter().find(|section| section.path == [path])
     }
 
@@ -119,7 +119,7 @@ impl<'a> Document<'a> {
             let (span, is_dotted) = (item.span(), item.as_table_like().is_some_and(|t| t.is_dotted()));
             let mut section = |span: Range<usize>, inline: bool| {
                 let path = path.clone();
-                self.sections.push(DocumentTable { path, key_span: key_span.clone(), span, inline });
+                self.sections.push(DocumentSection { path, key_span: key_span.clone(), span, inline });
             };
             match (item, span) {
                 (Item::Table(table), Some(span)) if !is_dotted => {
@@ -157,34 +157,26 @@ impl<'a> Document<'a> {
         inline: bool,
         header: Option<usize>,
     ) {
-        let (name, kind) = meaning(path, value.is_array());
-        let mut entry = DocumentEntry {
-            name,
-            kind,
-            values: Vec::new(),
-            value: value.clone(),
-            key_span,
-            span,
-            path: path.to_vec(),
-            inline,
-            header,
-        };
-        entry.values = entry.elements().into_iter().map(|element| self.plain(element)).collect();
+        let (name, kind) = name_and_kind(path, value.is_array());
+        let (value, path, values) = (value.clone(), path.to_vec(), Vec::new());
+        let mut entry =
+            DocumentEntry { name, kind, values, value, key_span, span, path, inline, header };
+        entry.values = entry.elements().into_iter().map(|element| self.cell_value(element)).collect();
         self.entries.push(entry);
     }
 
     /// Value as passed to cells.
-    fn plain(&self, value: &Value) -> String {
+    fn cell_value(&self, value: &Value) -> String {
         match value {
             Value::String(text) => text.value().clone(),
             Value::Integer(number) => number.value().to_string(),
             // as written, but for TOML's separators of digits
-            Value::Float(_) => self.written(value).replace('_', ""),
-            other => self.written(other).to_owned(),
+            Value::Float(_) => self.source_text(value).replace('_', ""),
+            other => self.source_text(other).to_owned(),
         }
     }
 
-    fn written(&self, value: &Value) -> &'a str {
+    fn source_text(&self, value: &Value) -> &'a str {
         value.span().and_then(|span| self.text.get(span)).unwrap_or_default()
     }
 
@@ -195,7 +187,7 @@ impl<'a> Document<'a> {
     }
 
     /// Moves an error of a value to the value's position.
-    pub(super) fn blame(&self, at: &Range<usize>, error: Error) -> Error {
+    pub(super) fn relocate(&self, at: &Range<usize>, error: Error) -> Error {
         match error {
             // drops the position in another file
             Error::Input { message, help } | Error::At { message, help, .. } => {
@@ -204,21 +196,10 @@ impl<'a> Document<'a> {
             other => self.error(at, other.to_string(), ""),
         }
     }
-
-    /// Error for an unknown name, with the nearest valid one.
-    pub(super) fn unknown<'n>(
-        &self,
-        at: &Range<usize>,
-        what: &str,
-        given: &str,
-        valid: impl IntoIterator<Item = &'n str>,
-    ) -> Error {
-        self.blame(at, Error::unknown(what, given, valid))
-    }
 }
 
 /// Name for users and kind of a key in the file.
-fn meaning(path: &[String], is_list: bool) -> (String, EntryKind) {
+fn name_and_kind(path: &[String], is_list: bool) -> (String, EntryKind) {
     let parts: Vec<&str> = path.iter().map(String::as_str).collect();
     let variable = if is_list { EntryKind::Axis } else { EntryKind::Setting };
     match parts.as_slice() {

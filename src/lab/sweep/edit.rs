@@ -7,7 +7,7 @@ use std::path::Path;
 
 use toml_edit::{Array, RawString, Value};
 
-use super::document::{Document, DocumentEntry, DocumentTable, EntryKind};
+use super::document::{Document, DocumentEntry, DocumentSection, EntryKind};
 use base::error::{Error, Result};
 use machine::hardware::Target;
 use model::Model;
@@ -216,7 +216,7 @@ impl Document<'_> {
     /// Removes an entry of an inline table, with one comma.
     fn without_inline(&self, entry: &DocumentEntry) -> String {
         let (mut start, mut end) = (key_start(self.text, entry.key_span.start), entry.span.end);
-        let inside = |section: &&DocumentTable| section.span.start < start && end <= section.span.end;
+        let inside = |section: &&DocumentSection| section.span.start < start && end <= section.span.end;
         let table =
             self.sections.iter().rfind(inside).map_or(start..end, |section| section.span.clone());
         let before =

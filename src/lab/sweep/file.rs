@@ -140,7 +140,7 @@ impl Check<'_> {
             "grid" => "axis in [grid]".to_owned(),
             _ => format!("key in [{table}]"),
         };
-        self.document.unknown(at, &what, name, valid_names(table))
+        self.document.relocate(at, Error::unknown(&what, name, valid_names(table)))
     }
 
     fn entry(&mut self, entry: &DocumentEntry) -> Result<()> {
@@ -220,7 +220,10 @@ impl Check<'_> {
             Accepts::Text => text().map(drop),
             Accepts::Words(valid) => match text()? {
                 word if valid.contains(&word) => Ok(()),
-                word => Err(self.document.unknown(&span(value), name, word, valid.iter().copied())),
+                word => {
+                    let unknown = Error::unknown(name, word, valid.iter().copied());
+                    Err(self.document.relocate(&span(value), unknown))
+                }
             },
             Accepts::Whole(least, most) => whole(value, least, most),
             Accepts::Positive => match number(value) {
@@ -240,7 +243,7 @@ impl Check<'_> {
             },
             Accepts::Link => match text()?.parse::<Link>() {
                 Ok(_) => Ok(()),
-                Err(error) => Err(self.document.blame(&span(value), error)),
+                Err(error) => Err(self.document.relocate(&span(value), error)),
             },
             Accepts::Directory | Accepts::File => {
                 let path = PathBuf::from(self.beside(text()?));
@@ -369,7 +372,7 @@ impl Check<'_> {
             "stack" => hardware::lowering(text).map(drop),
             _ => Ok(()),
         });
-        checked.map_err(|error| self.document.blame(at, error))
+        checked.map_err(|error| self.document.relocate(at, error))
     }
 
     /// Resolves a path relative to the experiment file's directory.

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use table::options::{OPTIONS, OptionEntry, PAIRS};
+use table::options::{OPTIONS, OptionEntry};
 
 /// Tables of the file, with their description.
 const TABLES: [(&str, &str); 8] = [
@@ -142,40 +142,48 @@ impl FileKey {
 
 /// JSON schema of experiment files, for editors. The check's errors are better than those of a schema.
 pub fn experiment_schema() -> Value {
-    let scalar = json!({ "type": ["string", "number", "boolean"] });
-    let variables = |about: &str| json!({ "type": "object", "additionalProperties": one_or_many(&scalar), "description": about });
-    let properties = |table: &str| -> Map<String, Value> {
-        let mut all = Map::new();
-        if matches!(table, "" | "workload" | "grid") {
-            let is_in_table = |option: &OptionEntry| match table {
-                "grid" => one_or_many(&option.schema()),
-                _ => option.schema(),
-            };
-            all.extend(OPTIONS.iter().map(|option| (option.name.to_owned(), is_in_table(option))));
-        }
-        if matches!(table, "" | "grid") {
-            let about =
-                |name: &str| TABLES.iter().find(|(of, _)| *of == name).map_or("", |(_, about)| about);
-            all.extend(PAIRS.iter().map(|pairs| (pairs.name.to_owned(), variables(about(pairs.name)))));
-        }
-        let keys = FILE_KEYS.iter().filter(|key| key.table == table);
-        all.extend(keys.map(|key| (key.name.to_owned(), key.schema())));
-        all
-    };
     let mut file = properties("");
-    for (name, about) in TABLES.iter().filter(|(name, _)| !matches!(*name, "env" | "set")) {
-        let table = table(about, properties(name).into());
+    for (name, about) in TABLES.iter().filter(|(name, _)| !is_pairs(name)) {
+        let table = object(about, properties(name).into());
         let schema =
             if *name == "model" { json!({ "anyOf": [{ "type": "string" }, table] }) } else { table };
         file.insert((*name).to_owned(), schema);
     }
-    let mut schema = table("Experiment: a question and the grid of cells that answers it", file.into());
+    let mut schema = object("Experiment: a question and the grid of cells that answers it", file.into());
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "Experiment".into();
     schema
 }
 
-fn table(about: &str, properties: Value) -> Value {
+/// Schemas by key of a table; of the whole file for the top (`""`).
+fn properties(table: &str) -> Map<String, Value> {
+    let mut all = Map::new();
+    if matches!(table, "" | "workload" | "grid") {
+        let schema = |option: &OptionEntry| match table {
+            "grid" => one_or_many(&option.schema()),
+            _ => option.schema(),
+        };
+        all.extend(OPTIONS.iter().map(|option| (option.name.to_owned(), schema(option))));
+    }
+    if matches!(table, "" | "grid") {
+        let values = one_or_many(&json!({ "type": ["string", "number", "boolean"] }));
+        for (name, about) in TABLES.iter().filter(|(name, _)| is_pairs(name)) {
+            let schema =
+                json!({ "type": "object", "additionalProperties": values, "description": about });
+            all.insert((*name).to_owned(), schema);
+        }
+    }
+    let keys = FILE_KEYS.iter().filter(|key| key.table == table);
+    all.extend(keys.map(|key| (key.name.to_owned(), key.schema())));
+    all
+}
+
+/// True for tables of variables, whose names are free.
+fn is_pairs(table: &str) -> bool {
+    matches!(table, "env" | "set")
+}
+
+fn object(about: &str, properties: Value) -> Value {
     json!({ "type": "object", "description": about, "properties": properties, "additionalProperties": false })
 }
 
