@@ -11,6 +11,7 @@
 //! all its users.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::program::beside;
 use plan::{Lane, Plan};
@@ -87,7 +88,7 @@ pub enum EventPosition {
     After(usize),
 }
 
-/// Lookup of the mark at a place.
+/// Lookup of the mark at a position.
 pub type EventLookup<'a> = &'a dyn Fn(EventPosition) -> Option<u32>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,9 +133,8 @@ impl Schedule {
         let mut items = Vec::new();
         for (index, node) in nodes.iter().enumerate() {
             let stream = streams[node.stream];
-            let mark = |place| {
-                marks.and_then(|marks| marks(place)).map(|mark| StreamOperation::Mark { stream, mark })
-            };
+            let mark =
+                |at| Some(StreamOperation::Mark { stream, mark: marks.and_then(|marks| marks(at))? });
             let wait =
                 |other: &usize| nodes[*other].event.map(|event| StreamOperation::Wait { stream, event });
             let record = node.event.map(|event| StreamOperation::Record { stream, event });
@@ -161,14 +161,12 @@ impl Schedule {
     /// operation. They may start while their predecessor still runs. Launches after a wait depend on more
     /// than their predecessor, and launches after a mark on no kernel, so both are left out. `is_launched` is
     /// true for operations that launch something.
-    pub fn follows_a_launch(&self, is_launched: impl Fn(u32, u32) -> bool) -> HashMap<(u32, u32), u32> {
+    pub fn early_starts(&self, is_launched: impl Fn(u32, u32) -> bool) -> HashMap<(u32, u32), u32> {
         let mut last: HashMap<StreamId, u32> = HashMap::new();
         let mut following = HashMap::new();
         for item in &self.items {
             match *item {
-                StreamOperation::Launch { stream, operation }
-                    if !is_launched(stream.rank, operation) => {}
-                StreamOperation::Launch { stream, operation } => {
+                StreamOperation::Launch { stream, operation } if is_launched(stream.rank, operation) => {
                     if let Some(before) = last.insert(stream, operation) {
                         following.insert((stream.rank, operation), before);
                     }
@@ -176,7 +174,7 @@ impl Schedule {
                 StreamOperation::Wait { stream, .. } | StreamOperation::Mark { stream, .. } => {
                     last.remove(&stream);
                 }
-                StreamOperation::Record { .. } => {}
+                StreamOperation::Launch { .. } | StreamOperation::Record { .. } => {}
             }
         }
         following
@@ -212,11 +210,10 @@ fn streams(plan: &Plan, layout: &RankLayout) -> Vec<StreamId> {
 /// Nodes in plan order: every operation on every local rank between the step's begin and end, with its waits.
 fn nodes(plan: &Plan, layout: &RankLayout, streams: &[StreamId]) -> Vec<Node> {
     let comm_lane = layout.comm_lane(plan);
-    let place = |rank: u32, lane: Lane| {
+    let stream_of = |rank: u32, lane: Lane| {
         let lane = if lane == Lane::Comm { comm_lane } else { lane };
         streams.iter().position(|s| *s == StreamId { rank, lane }).unwrap_or_default()
     };
-    let is_joint = |operation: usize| layout.joint && plan.operations[operation].kind.is_collective();
     let mut graph = Graph { nodes: Vec::new(), last: vec![None; streams.len()] };
     let begin = graph.add(0, ScheduledWork::Begin, &[]);
     // for each operation, its node on each local rank
@@ -224,20 +221,16 @@ fn nodes(plan: &Plan, layout: &RankLayout, streams: &[StreamId]) -> Vec<Node> {
     for (index, waits) in plan.dependencies().iter().enumerate() {
         let operation = &plan.operations[index];
         let work = ScheduledWork::Operation(index as u32);
-        let on = |rank: u32| waits.iter().map(move |op| (op.index(), rank as usize));
-        let mut added = Vec::with_capacity(layout.ranks as usize);
-        if is_joint(index) {
-            let all = (0..layout.ranks).flat_map(on).map(|(op, rank)| of_operation[op][rank]);
-            let needs: Vec<usize> = all.chain([begin]).collect();
-            let node = graph.add(place(0, operation.lane), work, &needs);
-            added.extend((0..layout.ranks).map(|_| node));
+        let mut add = |rank: u32, needed: Range<u32>| {
+            let needed = needed.flat_map(|rank| waits.iter().map(move |op| (op.index(), rank as usize)));
+            let needs = needed.map(|(op, rank)| of_operation[op][rank]).chain([begin]);
+            graph.add(stream_of(rank, operation.lane), work, &needs.collect::<Vec<_>>())
+        };
+        let added = if layout.joint && operation.kind.is_collective() {
+            vec![add(0, 0..layout.ranks); layout.ranks as usize]
         } else {
-            for rank in 0..layout.ranks {
-                let own = on(rank).map(|(op, rank)| of_operation[op][rank]);
-                let needs: Vec<usize> = own.chain([begin]).collect();
-                added.push(graph.add(place(rank, operation.lane), work, &needs));
-            }
-        }
+            (0..layout.ranks).map(|rank| add(rank, rank..rank + 1)).collect()
+        };
         of_operation.push(added);
     }
     let last: Vec<usize> = graph.last.iter().flatten().copied().collect();
@@ -259,15 +252,15 @@ impl Graph {
             None => vec![0; self.last.len()],
         };
         let position = self.last[stream].map_or(0, |last| nodes[last].position) + 1;
-        let knows = |clock: &[u32], node: usize| clock[nodes[node].stream] >= nodes[node].position;
-        let mut wanted: Vec<usize> = needs.iter().copied().filter(|n| !knows(&clock, *n)).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
+        let includes = |clock: &[u32], node: usize| clock[nodes[node].stream] >= nodes[node].position;
+        let mut pending: Vec<usize> = needs.iter().copied().filter(|n| !includes(&clock, *n)).collect();
+        pending.sort_unstable();
+        pending.dedup();
         // drop waits that another wait implies
-        let waits: Vec<usize> = wanted
+        let waits: Vec<usize> = pending
             .iter()
             .copied()
-            .filter(|node| !wanted.iter().any(|o| o != node && knows(&nodes[*o].clock, *node)))
+            .filter(|node| !pending.iter().any(|o| o != node && includes(&nodes[*o].clock, *node)))
             .collect();
         for wait in &waits {
             for (mine, theirs) in clock.iter_mut().zip(&nodes[*wait].clock) {

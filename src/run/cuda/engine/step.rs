@@ -196,7 +196,7 @@ impl Engine {
             let operation = operation as usize;
             collectives.contains_key(&operation) || !calls[rank as usize][operation].is_empty()
         };
-        let follows = schedule.follows_a_launch(is_launched);
+        let follows = schedule.early_starts(is_launched);
         // apply early starts in all plans alike, with or without overlapping collectives
         for (rank, calls) in calls.iter_mut().enumerate() {
             for operation in 0..calls.len() {

@@ -399,13 +399,13 @@ fn a_launch_after_a_wait_or_a_mark_follows_no_launch() {
     let program = plain("standard", 2, Phase::Decode, false);
     let find = |name: &str| program.plan.find(name).expect("an operation").0;
     let following = |marks: Option<EventLookup<'_>>| {
-        Schedule::new(&program.plan, &APART, marks).follows_a_launch(|_, _| true)
+        Schedule::new(&program.plan, &APART, marks).early_starts(|_, _| true)
     };
     let plain = following(None);
     assert!(!plain.contains_key(&(0, find("embed/tokens"))), "nothing is before it");
     assert_eq!(plain.get(&(0, find("L0/attn/qkv"))), Some(&find("L0/attn/norm")));
     assert!(!plain.contains_key(&(0, find("L0/mlp/add_norm"))), "it waits for the all-reduce");
-    let chained = Schedule::new(&program.plan, &RankLayout::ONE, None).follows_a_launch(|_, _| true);
+    let chained = Schedule::new(&program.plan, &RankLayout::ONE, None).early_starts(|_, _| true);
     assert_eq!(chained.get(&(0, find("L0/mlp/add_norm"))), Some(&find("L0/attn/all_reduce")));
     assert_eq!(plain.get(&(0, find("L0/mlp/gate_up"))), Some(&find("L0/mlp/add_norm")));
     let out = find("L0/attn/out") as usize;
@@ -414,7 +414,7 @@ fn a_launch_after_a_wait_or_a_mark_follows_no_launch() {
     // what another kernel does, too, is nothing between two others
     let norm = find("L0/mlp/add_norm");
     let one_less = Schedule::new(&program.plan, &APART, None)
-        .follows_a_launch(|_, operation| operation != find("L0/mlp/act"));
+        .early_starts(|_, operation| operation != find("L0/mlp/act"));
     assert_eq!(one_less.get(&(0, find("L0/mlp/down"))), Some(&find("L0/mlp/gate_up")));
     assert_eq!(one_less.get(&(0, norm)), plain.get(&(0, norm)));
 }

@@ -171,7 +171,7 @@ fn events_stand_once_and_give_each_part_a_start_and_an_end() {
             if only_comm {
                 // early starts between kernels are those of a step without events
                 let edges = |schedule: &Schedule| {
-                    let mut edges: Vec<_> = schedule.follows_a_launch(|_, _| true).into_keys().collect();
+                    let mut edges: Vec<_> = schedule.early_starts(|_, _| true).into_keys().collect();
                     edges.retain(|(_, operation)| {
                         program.plan.operations[*operation as usize].lane == Lane::Compute
                     });
