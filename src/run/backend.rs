@@ -115,7 +115,7 @@ pub trait PlanBackend: Sync {
     }
 
     /// Returns an explanation if the backend does not support this all-reduce. Cells that ask for it are skipped.
-    fn lacks(&self, collective: Collective) -> Option<String> {
+    fn lacks_collective(&self, collective: Collective) -> Option<String> {
         let has = |one: &Collective| one.about().backends.contains(&self.name());
         (!has(&collective)).then(|| {
             let has: Vec<&str> = Collective::ALL.iter().filter(|one| has(one)).map(|one| one.as_str()).collect();

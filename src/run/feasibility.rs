@@ -37,7 +37,7 @@ pub fn assess_with(spec: &Spec, shared: &GridContext) -> Result<Feasibility> {
     let model = shared.simulator.model(&spec.model)?;
     let backend = backend(spec.backend)?;
     let problem = problem(spec, &model.shape)
-        .or_else(|| backend.lacks(spec.collective))
+        .or_else(|| backend.lacks_collective(spec.collective))
         .or_else(|| backend.lacks_format(spec.dtype, spec.kv_dtype))
         .or_else(|| backend.lacks_shape(&model.shape));
     match problem {

@@ -97,7 +97,7 @@ fn choose(
     let mut reasons = Vec::new();
     for backend in BACKENDS.into_iter().rev() {
         let kv = options.kv_dtype.unwrap_or_default();
-        let lacks = options.collective.and_then(|collective| backend.lacks(collective));
+        let lacks = options.collective.and_then(|collective| backend.lacks_collective(collective));
         let dtype = options.dtype.unwrap_or(backend.defaults(model).dtype);
         let lacks = lacks
             .or_else(|| backend.lacks_format(dtype, kv))

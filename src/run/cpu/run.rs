@@ -40,7 +40,7 @@ enum Message {
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let spec = &job.spec;
     // no record carries the name of another all-reduce
-    super::CpuBackend.lacks(spec.collective).map_or(Ok(()), |why| Err(Error::input(why)))?;
+    super::CpuBackend.lacks_collective(spec.collective).map_or(Ok(()), |why| Err(Error::input(why)))?;
     let model = Model::resolve(&spec.model)?;
     let capacity = (spec.prompt_tokens + spec.output_tokens) as usize;
     let setup = CpuSetup {

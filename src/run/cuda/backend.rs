@@ -65,7 +65,7 @@ impl PlanBackend for CudaBackend {
             // no backend can run it; the default backend reports why
             return Ok(Err("no backend divides it".into()));
         }
-        if let Some(why) = one_shot::lacks(&spec) {
+        if let Some(why) = one_shot::all_reduce_problem(&spec) {
             return Ok(Err(format!("not cuda: {why}")));
         }
         Ok(match on_gpus(&spec, &model.shape, gpus, shared) {
@@ -93,8 +93,8 @@ impl PlanBackend for CudaBackend {
                 spec.pp
             )));
         }
-        let lacks = super::engine::lacks(spec.tp, spec.variant());
-        if let Some(why) = lacks.or_else(|| one_shot::lacks(spec)) {
+        let problem = super::engine::reduce_scatter_problem(spec.tp, spec.variant());
+        if let Some(why) = problem.or_else(|| one_shot::all_reduce_problem(spec)) {
             return Ok(Feasibility::Skipped(why));
         }
         if shared.is_remote {
@@ -108,7 +108,7 @@ impl PlanBackend for CudaBackend {
         let what = match (latent, window) {
             (Some(_), _) => Some("latent attention (MLA)".to_owned()),
             (_, Some(window)) if window.is_chunked => Some("attention in chunks".to_owned()),
-            _ => shape.experts.as_ref().and_then(experts::lacks),
+            _ => shape.experts.as_ref().and_then(experts::kernel_problem),
         };
         what.map(|what| format!("the cuda backend has no {what}; sim predicts this model"))
     }
@@ -266,7 +266,7 @@ fn too_few(spec: &Spec, gpus: &AvailableGpus, count: usize) -> Option<String> {
         Err(why) => Some(why.clone()),
         Ok(Some(ranks)) if *ranks < tp => Some(too_few_ranks(*ranks, spec)),
         Ok(Some(_)) if spec.collective != Collective::Nccl => {
-            Some(one_shot::lacks_processes(spec.collective))
+            Some(one_shot::process_problem(spec.collective))
         }
         Ok(Some(_)) => None,
         Ok(None) if count < tp && spec.provenance() != Provenance::SharedGpu => Some(format!(

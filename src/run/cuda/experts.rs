@@ -44,7 +44,7 @@ fn is_per_expert(phase: Phase, experts: &ExpertShape, rows: u32) -> bool {
 }
 
 /// Explains why the kernels cannot compute a model's experts, if so.
-pub(super) fn lacks(experts: &ExpertShape) -> Option<String> {
+pub(super) fn kernel_problem(experts: &ExpertShape) -> Option<String> {
     let ExpertShape { count, top_k, routing, .. } = experts;
     if *count > MOST_EXPERTS {
         return Some(format!("router for {count} experts (at most {MOST_EXPERTS})"));

@@ -6,7 +6,7 @@ use super::experts::PerExpert;
 use super::kernels::{KernelCall, KernelSource, geometry};
 use super::matmul::MatvecChoice;
 use super::memory::RankMemory;
-use super::one_shot::OneShot;
+use super::one_shot::OneShotRegions;
 use super::program::{GpuProgram, StepSize};
 use crate::comm::Exchange;
 use crate::generate::Sampling;
@@ -60,7 +60,7 @@ pub(super) struct Binder<'a> {
     /// True if kernels may start before their predecessors end.
     pub programmatic: bool,
     /// Regions of the one-shot all-reduces, if the step uses them.
-    pub one_shot: Option<&'a OneShot>,
+    pub one_shot: Option<&'a OneShotRegions>,
 }
 
 impl Binder<'_> {

@@ -44,13 +44,11 @@ impl GpuAllReduce {
     }
 }
 
-/// Returns the reason if a cell does not support one-shot all-reduces.
-pub(super) fn lacks(spec: &Spec) -> Option<String> {
+/// Explains why a cell's all-reduces cannot run on GPUs, if so.
+pub(super) fn all_reduce_problem(spec: &Spec) -> Option<String> {
     let collective = spec.collective;
-    if spec.tp == 1 {
-        return None;
-    }
     match GpuAllReduce::from_collective(collective) {
+        _ if spec.tp == 1 => return None,
         Err(error) => return Some(error.to_string()),
         Ok(GpuAllReduce::Nccl) => return None,
         Ok(_) => {}
@@ -70,8 +68,8 @@ pub(super) fn lacks(spec: &Spec) -> Option<String> {
     Some(format!("the {collective} all-reduce of the cuda backend {why}"))
 }
 
-/// Reason why ranks in separate processes do not support one-shot all-reduces.
-pub(super) fn lacks_processes(collective: Collective) -> String {
+/// Explains why ranks in separate processes cannot run a one-shot all-reduce.
+pub(super) fn process_problem(collective: Collective) -> String {
     format!(
         "the {collective} all-reduce of the cuda backend needs all ranks in one process; the launcher started one process \
          per rank (LADDERSCOPE_LAUNCHER=none ignores the launcher)"
@@ -80,37 +78,35 @@ pub(super) fn lacks_processes(collective: Collective) -> String {
 
 /// Regions of all ranks. Shared, so that no region is freed while another rank may still read it.
 #[derive(Debug)]
-pub struct OneShot {
+pub struct OneShotRegions {
     /// Regions by lane and rank; empty for a lane without all-reduces. Launches that share a region must be
     /// sequential, which the order within a lane ensures.
     regions: [Vec<Memory>; 2],
+    /// Size of half a region, for one message (bytes).
     half: u64,
 }
 
-impl OneShot {
+impl OneShotRegions {
     /// Allocates regions for a plan's all-reduces of up to `rows` rows of `row` bytes each, on one GPU per
     /// rank starting at GPU `first`. Returns an error if a GPU cannot access another's memory or has too
     /// little memory.
-    pub fn between(first: usize, plan: &Plan, rows: u32, row: u64) -> Result<Arc<Self>> {
+    pub fn allocate(first: usize, plan: &Plan, rows: u32, row: u64) -> Result<Arc<Self>> {
         let gpus: Vec<Gpu> =
             (0..plan.tp as usize).map(|rank| Gpu::open(first + rank)).collect::<Result<_>>()?;
         for gpu in &gpus {
-            let others = gpus.iter().filter(|other| other.info().index != gpu.info().index);
-            for other in others {
+            for other in gpus.iter().filter(|other| other.info().index != gpu.info().index) {
                 gpu.reach(other)?;
             }
         }
         let half = (u64::from(rows) * row).next_multiple_of(256);
         let regions = |lane: Lane| -> Result<Vec<Memory>> {
-            let reduces = |kind: &Kind| matches!(kind, Kind::AllReduce | Kind::AllReduceAddNorm);
-            if !plan.operations.iter().any(|o| o.lane == lane && reduces(&o.kind)) {
+            let is_all_reduce = |kind: &Kind| matches!(kind, Kind::AllReduce | Kind::AllReduceAddNorm);
+            if !plan.operations.iter().any(|o| o.lane == lane && is_all_reduce(&o.kind)) {
                 return Ok(Vec::new());
             }
             let bytes = HEAD_BYTES + 2 * half;
-            let regions: Vec<Memory> = gpus
-                .iter()
-                .map(|gpu| gpu.allocate(bytes, "what other ranks read of all-reduces"))
-                .collect::<Result<_>>()?;
+            let allocate = |gpu: &Gpu| gpu.allocate(bytes, "what other ranks read of all-reduces");
+            let regions = gpus.iter().map(allocate).collect::<Result<Vec<Memory>>>()?;
             let mut head = vec![0u8; HEAD_BYTES as usize];
             for (at, region) in head.chunks_exact_mut(8).zip(&regions) {
                 at.copy_from_slice(&region.ptr().0.to_ne_bytes());
@@ -173,38 +169,30 @@ mod tests {
     use table::{Backend, Link};
 
     #[test]
-    fn every_collective_of_the_backend_has_a_kernel_of_its_own() {
-        let kernels: Vec<GpuAllReduce> = Collective::ALL
-            .into_iter()
-            .filter_map(|collective| GpuAllReduce::from_collective(collective).ok())
-            .collect();
+    fn each_collective_of_the_backend_has_its_own_kernel() {
+        let kernel = |collective| GpuAllReduce::from_collective(collective).ok();
+        let kernels: Vec<GpuAllReduce> = Collective::ALL.into_iter().filter_map(kernel).collect();
         for (index, kernel) in kernels.iter().enumerate() {
             assert!(!kernels[..index].contains(kernel), "{kernel:?} would run under two names");
         }
         for collective in Collective::ALL {
             let is_supported = collective.about().backends.contains(&Backend::Cuda);
-            assert_eq!(GpuAllReduce::from_collective(collective).is_ok(), is_supported, "{collective}");
+            assert_eq!(kernel(collective).is_some(), is_supported, "{collective}");
         }
     }
 
     #[test]
-    fn what_cannot_be_summed_in_one_shot_says_why() {
-        let plain = spec("standard", "tiny");
-        let cell = Spec {
-            backend: Backend::Cuda,
-            collective: Collective::Fused,
-            link: Link::Native,
-            p2p: P2p::On,
-            tp: 2,
-            ..plain
-        };
-        let why = |spec: Spec| lacks(&spec).unwrap_or_default();
-        assert_eq!(lacks(&cell), None);
+    fn unsupported_cells_name_the_reason() {
+        let (backend, collective) = (Backend::Cuda, Collective::Fused);
+        let native = Spec { link: Link::Native, p2p: P2p::On, ..spec("standard", "tiny") };
+        let cell = Spec { backend, collective, tp: 2, ..native };
+        let why = |spec: Spec| all_reduce_problem(&spec).unwrap_or_default();
+        assert_eq!(all_reduce_problem(&cell), None);
         assert!(why(Spec { link: Link::P2pOn, ..cell.clone() }).contains("needs one GPU per rank"));
         let off = Spec { p2p: P2p::Off, collective: Collective::OneShot, ..cell.clone() };
         assert!(why(off.clone()).starts_with("the one-shot all-reduce of the cuda backend needs P2P"));
-        assert_eq!(lacks(&Spec { collective: Collective::Nccl, ..off.clone() }), None);
-        assert_eq!(lacks(&Spec { tp: 1, ..off }), None);
+        assert_eq!(all_reduce_problem(&Spec { collective: Collective::Nccl, ..off.clone() }), None);
+        assert_eq!(all_reduce_problem(&Spec { tp: 1, ..off }), None);
         assert!(why(Spec { sequence_parallel: true, ..cell.clone() }).contains("whole rows"));
         assert!(why(Spec { comm_dtype: CommDType::Int8, ..cell.clone() }).contains("8 bits"));
         assert!(why(Spec { tp: 32, ..cell }).contains("up to 16 ranks"));

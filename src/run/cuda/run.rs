@@ -14,7 +14,7 @@ use super::engine::{Engine, EngineSetup, LinkCheck, Local, Programs};
 use super::generation::Generation;
 use super::instrumented::{self, InstrumentedResult, InstrumentedRun};
 use super::matmul::{self, MatvecChoice, ProductKernel, ProductTimes};
-use super::one_shot::{self, GpuAllReduce, OneShot};
+use super::one_shot::{self, GpuAllReduce, OneShotRegions};
 use super::ranks::{alive, among_peers, broadcast, gather, on_threads};
 use super::timing::collectives::{self, CollectiveTime};
 use super::{blas, check, cupti};
@@ -142,7 +142,7 @@ fn one_of_many(
 ) -> Result<RankOutcome> {
     let collective = shared.job.spec.collective;
     if GpuAllReduce::from_collective(collective)? != GpuAllReduce::Nccl {
-        return Err(Error::input(one_shot::lacks_processes(collective)));
+        return Err(Error::input(one_shot::process_problem(collective)));
     }
     let nccl = Nccl::load()?;
     among(shared, nccl, shared.job.ranks.device, peers, None, emit)
@@ -166,7 +166,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<RankOu
         GpuAllReduce::Nccl => None,
         GpuAllReduce::OneShot | GpuAllReduce::OneShotAddNorm => {
             let row = u64::from(shared.setup.model.shape.hidden) * dtype.bytes();
-            Some(OneShot::between(device, &shared.programs.decode.plan, sequences, row)?)
+            Some(OneShotRegions::allocate(device, &shared.programs.decode.plan, sequences, row)?)
         }
     };
     let one_shot = one_shot.as_ref();
@@ -186,7 +186,7 @@ fn among(
     nccl: &'static Nccl,
     device: usize,
     peers: &Arc<Peers>,
-    one_shot: Option<&Arc<OneShot>>,
+    one_shot: Option<&Arc<OneShotRegions>>,
     emit: &mut dyn FnMut(RunEvent),
 ) -> Result<RankOutcome> {
     let messages = shared.programs.messages(&shared.setup);

@@ -13,7 +13,7 @@ mod setup;
 mod step;
 
 pub(super) use setup::first_sums;
-pub use setup::{EngineSetup, Local, Programs, Tuning, lacks};
+pub use setup::{EngineSetup, Local, Programs, Tuning, reduce_scatter_problem};
 use setup::{can_overlap, check_memory, sizes};
 use step::transfers;
 pub use step::{EmulatedLatency, LinkCheck, PreparedStep, Timing};
@@ -31,7 +31,7 @@ use crate::cuda::collective::{CollectiveTransport, LoopbackTable, emulated_scrat
 use crate::cuda::kernels::{GpuKernels, KernelOptions, WeightPrefetch};
 use crate::cuda::load::Loader;
 use crate::cuda::memory::{MemorySizes, RankMemory};
-use crate::cuda::one_shot::OneShot;
+use crate::cuda::one_shot::OneShotRegions;
 use crate::cuda::program::{GpuProgram, StepSize};
 use crate::cuda::schedule::{RankLayout, Schedule, StreamId};
 use crate::token_comparison::GeneratedTokens;
@@ -80,7 +80,7 @@ pub struct Engine {
     pub(in crate::cuda) programs: Arc<Programs>,
     pub(in crate::cuda) transport: CollectiveTransport,
     /// All-reduce of decode steps instead of `transport`, if requested.
-    pub(in crate::cuda) one_shot: Option<Arc<OneShot>>,
+    pub(in crate::cuda) one_shot: Option<Arc<OneShotRegions>>,
     /// Scratch memory and state of emulated collectives.
     pub(in crate::cuda) emulated: Option<[Memory; 2]>,
     /// Gather buffer for the 8-bit messages of all ranks.

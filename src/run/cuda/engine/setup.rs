@@ -11,7 +11,7 @@ use crate::cuda::collective::CollectiveTransport;
 use crate::cuda::kernels::{WeightPrefetch, geometry};
 use crate::cuda::matmul::{MatvecChoice, ProductKernel};
 use crate::cuda::memory::MemorySizes;
-use crate::cuda::one_shot::{GpuAllReduce, OneShot};
+use crate::cuda::one_shot::{GpuAllReduce, OneShotRegions};
 use crate::cuda::program::{GpuProgram, StepSize};
 use crate::generate::Sampling;
 use base::error::{Error, Result};
@@ -99,7 +99,7 @@ pub struct Local {
     pub ranks: std::ops::Range<u32>,
     pub transport: CollectiveTransport,
     /// All-reduce of decode steps instead of `transport`, if requested.
-    pub one_shot: Option<Arc<OneShot>>,
+    pub one_shot: Option<Arc<OneShotRegions>>,
 }
 
 impl Local {
@@ -118,7 +118,7 @@ pub struct Programs {
 
 impl Programs {
     pub fn new(setup: &EngineSetup) -> Result<Self> {
-        if let Some(why) = lacks(setup.tp, setup.variant) {
+        if let Some(why) = reduce_scatter_problem(setup.tp, setup.variant) {
             return Err(Error::input(why));
         }
         let program = |phase, all_logits, base| {
@@ -172,7 +172,7 @@ impl Programs {
 }
 
 /// Returns the reason if GPUs cannot execute a variant. NCCL reduce-scatters only the formats it can sum.
-pub fn lacks(tp: u32, variant: Variant) -> Option<String> {
+pub fn reduce_scatter_problem(tp: u32, variant: Variant) -> Option<String> {
     let Variant { comm_dtype, sequence_parallel, .. } = variant;
     (tp > 1 && sequence_parallel && comm_dtype != CommDType::Activations)
         .then(|| format!("the cuda backend has no reduce-scatter of {comm_dtype} messages"))
