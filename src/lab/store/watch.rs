@@ -13,30 +13,29 @@ const SCAN_INTERVAL: Duration = Duration::from_millis(250);
 /// Time window in which changes are merged into one notification.
 const DEBOUNCE: Duration = Duration::from_millis(300);
 
-/// Magic numbers of file systems on which the kernel does not see changes by other hosts: NFS, SMB, CIFS, FUSE,
-/// Lustre, GPFS, 9P, BeeGFS, Ceph, AFS (`linux/magic.h` and their own headers).
-const OF_A_NETWORK: [u32; 10] = [
-    0x6969,
-    0xfe53_4d42,
-    0xff53_4d42,
-    0x6573_5546,
-    0x0bd0_0bd0,
-    0x4750_4653,
-    0x0102_1997,
-    0x1983_0326,
-    0x00c3_6400,
-    0x5346_414f,
+/// Magic numbers of network file systems (`linux/magic.h` and their own headers).
+const NETWORK_MAGIC: [u32; 10] = [
+    0x6969,      // NFS
+    0xfe53_4d42, // SMB
+    0xff53_4d42, // CIFS
+    0x6573_5546, // FUSE
+    0x0bd0_0bd0, // Lustre
+    0x4750_4653, // GPFS
+    0x0102_1997, // 9P
+    0x1983_0326, // BeeGFS
+    0x00c3_6400, // Ceph
+    0x5346_414f, // AFS
 ];
 
 impl Store {
     /// Calls `changed` soon after runs, batches, tags or notes change, until it returns false. Blocks, so it needs
     /// its own thread.
     pub fn watch(&self, mut changed: impl FnMut() -> bool) {
-        let mut seen = WatchedStamps::default();
-        seen.update(self);
+        let mut stamps = WatchedStamps::default();
+        stamps.update(self);
         loop {
             std::thread::sleep(SCAN_INTERVAL);
-            if seen.update(self) {
+            if stamps.update(self) {
                 std::thread::sleep(DEBOUNCE);
                 if !changed() {
                     return;
@@ -46,8 +45,8 @@ impl Store {
     }
 
     /// True if the directory is on a network file system, where changes by other hosts are seen with a delay.
-    pub(crate) fn is_of_a_network(&self) -> bool {
-        rustix::fs::statfs(self.dir()).is_ok_and(|found| OF_A_NETWORK.contains(&(found.f_type as u32)))
+    pub(crate) fn is_on_network(&self) -> bool {
+        rustix::fs::statfs(self.dir()).is_ok_and(|found| NETWORK_MAGIC.contains(&(found.f_type as u32)))
     }
 
     /// Directories of runs without a record.
@@ -97,31 +96,31 @@ mod tests {
     use table::{Record, Status};
 
     #[test]
-    fn what_others_store_is_told_and_reading_is_not() {
+    fn changes_by_others_are_reported_and_reading_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("runs"));
         std::fs::create_dir(store.dir()).unwrap();
-        let (sender, told) = channel();
+        let (sender, changes) = channel();
         let watched = store.clone();
         std::thread::spawn(move || watched.watch(|| sender.send(()).is_ok()));
-        let soon = Duration::from_secs(20);
+        let (soon, quiet) = (Duration::from_secs(20), Duration::from_millis(900));
         let other = Store::open(store.dir());
-        // until the watch is there nothing is told: the first change is made again and again
+        // changes before the watch starts are not reported: repeat the first one
         let mut run = other.begin(&sample_spec("ladder"), None, 0).unwrap();
-        while told.recv_timeout(Duration::from_millis(700)) == Err(RecvTimeoutError::Timeout) {
+        while changes.recv_timeout(quiet) == Err(RecvTimeoutError::Timeout) {
             run = other.begin(&sample_spec("ladder"), None, 0).unwrap();
         }
-        while told.recv_timeout(Duration::from_millis(900)).is_ok() {}
+        while changes.recv_timeout(quiet).is_ok() {}
         let mut record = Record::new(sample_spec("ladder"), Status::Ok, None);
         record.run = run.id.clone();
         other.finish(&record).unwrap();
-        told.recv_timeout(soon).expect("a record was stored");
+        changes.recv_timeout(soon).expect("a record was stored");
         other.annotate(&[run.id], &super::super::AnnotationEdit::note("good")).unwrap();
-        told.recv_timeout(soon).expect("a note was written");
-        while told.recv_timeout(Duration::from_millis(900)).is_ok() {}
+        changes.recv_timeout(soon).expect("a note was written");
+        while changes.recv_timeout(quiet).is_ok() {}
         assert_eq!(other.list().unwrap().records.iter().filter(|r| r.status == Status::Ok).count(), 1);
-        assert!(told.recv_timeout(Duration::from_millis(900)).is_err(), "a listing tells of itself");
+        assert!(changes.recv_timeout(quiet).is_err(), "a listing reports itself");
         other.write_batch(&mut [record]).unwrap();
-        told.recv_timeout(soon).expect("a batch was stored");
+        changes.recv_timeout(soon).expect("a batch was stored");
     }
 }

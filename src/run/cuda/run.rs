@@ -53,7 +53,7 @@ struct RankOutcome {
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let spec = &job.spec;
     if job.record && spec.recorder == Recorder::Cupti {
-        cupti::check()?;
+        cupti::check_available()?;
     }
     let model = Model::resolve(&spec.model)?;
     let prompts = prompts(spec, model.shape.vocab);

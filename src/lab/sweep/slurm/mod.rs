@@ -353,7 +353,7 @@ impl<'a> Queue<'a> {
             }
         }
         let names = sweeps.iter().flat_map(SubmittedSweep::names).collect();
-        let late = if store.is_of_a_network() { RECORD_DELAY.1 } else { RECORD_DELAY.0 };
+        let late = if store.is_on_network() { RECORD_DELAY.1 } else { RECORD_DELAY.0 };
         Self { names, tasks, looked: None, reported: String::new(), late }
     }
 

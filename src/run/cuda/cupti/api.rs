@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
-use cudarc::cupti::sys;
+use cudarc::cupti::sys::CUptiResult;
 
 use base::error::{Error, Result};
 pub(super) use inject::records::kind;
@@ -41,10 +41,9 @@ functions! {
     fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u64) -> u32;
 }
 
-const NOT_INITIALIZED: u32 = sys::CUptiResult::CUPTI_ERROR_NOT_INITIALIZED as u32;
-const INSUFFICIENT_PRIVILEGES: u32 = sys::CUptiResult::CUPTI_ERROR_INSUFFICIENT_PRIVILEGES as u32;
-const MULTIPLE_SUBSCRIBERS: u32 =
-    sys::CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED as u32;
+const NOT_INITIALIZED: u32 = CUptiResult::CUPTI_ERROR_NOT_INITIALIZED as u32;
+const INSUFFICIENT_PRIVILEGES: u32 = CUptiResult::CUPTI_ERROR_INSUFFICIENT_PRIVILEGES as u32;
+const MULTIPLE_SUBSCRIBERS: u32 = CUptiResult::CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED as u32;
 
 /// Loads CUPTI once per process.
 pub(super) fn api() -> Result<&'static CuptiRecordingApi> {
@@ -62,8 +61,8 @@ pub(super) fn api() -> Result<&'static CuptiRecordingApi> {
     loaded.as_ref().map_err(|message| Error::input(message.clone()))
 }
 
-/// Returns an error if CUPTI cannot be used, with the remedy. Call it before loading anything large.
-pub fn check() -> Result<()> {
+/// Returns an error if CUPTI cannot be loaded, with the remedy. Call it before loading anything large.
+pub fn check_available() -> Result<()> {
     api().map(|_| ())
 }
 
@@ -88,16 +87,16 @@ impl CuptiRecordingApi {
             true => unsafe { CStr::from_ptr(address) }.to_string_lossy(),
             false => "an unknown error".into(),
         };
-        let message = format!("CUPTI: {action}: {text} ({code})");
-        Err(match code {
-            INSUFFICIENT_PRIVILEGES => Error::failed(format!(
-                "{message}; the driver keeps profiling to root (NVreg_RestrictProfilingToAdminUsers): use --recorder stamps"
-            )),
-            MULTIPLE_SUBSCRIBERS => Error::failed(format!(
-                "{message}; another profiler (nsys, ncu) is attached: run without it, or with --recorder stamps"
-            )),
-            NOT_INITIALIZED => Error::failed(format!("{message}; is there an NVIDIA driver?")),
-            _ => Error::failed(message),
-        })
+        let remedy = match code {
+            INSUFFICIENT_PRIVILEGES => {
+                "; the driver keeps profiling to root (NVreg_RestrictProfilingToAdminUsers): use --recorder stamps"
+            }
+            MULTIPLE_SUBSCRIBERS => {
+                "; another profiler (nsys, ncu) is attached: run without it, or with --recorder stamps"
+            }
+            NOT_INITIALIZED => "; is there an NVIDIA driver?",
+            _ => "",
+        };
+        Err(Error::failed(format!("CUPTI: {action}: {text} ({code}){remedy}")))
     }
 }

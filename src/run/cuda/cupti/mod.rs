@@ -11,7 +11,7 @@
 
 mod api;
 
-pub use api::{check, version};
+pub use api::{check_available, version};
 
 use std::alloc::Layout as Allocation;
 use std::cell::Cell;
