@@ -17,7 +17,7 @@ use crate::recorder::name_thread;
 use base::error::{Error, Result};
 
 /// Minimum product size worth dividing (256 KB of weight lines).
-const LEAST_BYTES: usize = 256 * 1024;
+const MIN_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Team {
@@ -67,7 +67,7 @@ struct Exchange {
 
 #[derive(Debug)]
 struct ProductTask {
-    set: InstructionSet,
+    instructions: InstructionSet,
     x: Arc<Arranged>,
     w: Arc<Panels>,
     panels: Range<usize>,
@@ -97,13 +97,13 @@ impl Helper {
         }
     }
 
-    /// Waits for the result and copies it to these panels of `onto`.
-    fn collect(&self, spin_wait: SpinWait, panels: Range<usize>, onto: ProductOutput<'_>) {
+    /// Waits for the result and copies it to these panels of `output`.
+    fn collect(&self, spin_wait: SpinWait, panels: Range<usize>, output: ProductOutput<'_>) {
         spin_wait.wait(|| !self.handoff.is(HandoffState::Requested), std::thread::park);
         // the rank catches this panic, as any other, and the run fails
         assert!(self.handoff.is(HandoffState::Done), "a thread of the rank has ended");
         self.handoff.set(HandoffState::Idle);
-        let ProductOutput { y, columns } = onto;
+        let ProductOutput { y, columns } = output;
         let (first, width) = (panels.start * PANEL_WIDTH, panels.len() * PANEL_WIDTH);
         let count = width.min(columns - first);
         let exchange = self.handoff.exchange();
@@ -134,33 +134,31 @@ impl Team {
 
     pub fn product(
         &self,
-        set: InstructionSet,
+        instructions: InstructionSet,
         x: &Arc<Arranged>,
         w: &Arc<Panels>,
         panels: Range<usize>,
-        onto: ProductOutput<'_>,
+        output: ProductOutput<'_>,
     ) {
         let threads = self.helpers.len() + 1;
-        let is_small = panels.len() * w.panel_bytes() * x.rows() < LEAST_BYTES;
+        let is_small = panels.len() * w.panel_bytes() * x.rows() < MIN_BYTES;
         if threads == 1 || panels.len() < threads || is_small {
-            return set.product(x, w, panels, onto);
+            return instructions.product(x, w, panels, output);
         }
-        let panels_of = |thread: usize| {
-            panels.start + panels.len() * thread / threads
-                ..panels.start + panels.len() * (thread + 1) / threads
-        };
+        let first_of = |thread: usize| panels.start + panels.len() * thread / threads;
+        let panels_of = |thread: usize| first_of(thread)..first_of(thread + 1);
         let requester = std::thread::current();
         for (helper, thread) in self.helpers.iter().zip(1..) {
             helper.request(ProductTask {
-                set,
+                instructions,
                 x: Arc::clone(x),
                 w: Arc::clone(w),
                 panels: panels_of(thread),
                 requester: requester.clone(),
             });
         }
-        let ProductOutput { y, columns } = onto;
-        set.product(x, w, panels_of(0), ProductOutput { y: &mut *y, columns });
+        let ProductOutput { y, columns } = output;
+        instructions.product(x, w, panels_of(0), ProductOutput { y: &mut *y, columns });
         for (helper, thread) in self.helpers.iter().zip(1..) {
             let Range { start, end } = panels_of(thread);
             let own = start - panels.start..end - panels.start;
@@ -202,10 +200,10 @@ fn serve(handoff: &Handoff, spin_wait: SpinWait) {
         }
         let mut exchange = handoff.exchange();
         let Exchange { task, result } = &mut *exchange;
-        let Some(ProductTask { set, x, w, panels, .. }) = task else { continue };
+        let Some(ProductTask { instructions, x, w, panels, .. }) = task else { continue };
         let columns = panels.len() * PANEL_WIDTH;
         result.resize(x.rows() * columns, 0.0);
-        set.product(x, w, panels.clone(), ProductOutput { y: result, columns });
+        instructions.product(x, w, panels.clone(), ProductOutput { y: result, columns });
         // release the shared input before the main thread continues, because it overwrites it
         let requester = task.take().map(|task| task.requester);
         drop(exchange);
@@ -222,34 +220,29 @@ mod tests {
     use model::{Matrix, MatrixData};
 
     #[test]
-    fn threads_give_what_one_gives_alone() {
+    fn a_team_gives_the_same_product_as_one_thread() {
         let mut rng = fastrand::Rng::with_seed(7);
-        let (inputs, outputs) = (96, 2003);
-        let numbers: Vec<f32> = (0..inputs * outputs).map(|_| rng.f32() - 0.5).collect();
-        let w =
-            Arc::new(Panels::from_matrix(&Matrix { outputs, inputs, data: MatrixData::F32(numbers) }));
+        let (inputs, columns) = (96, 2003);
+        let data = MatrixData::F32((0..inputs * columns).map(|_| rng.f32() - 0.5).collect());
+        let w = Arc::new(Panels::from_matrix(&Matrix { outputs: columns, inputs, data }));
+        let instructions = InstructionSet::chosen();
         for (threads, cores) in [(2, 2), (3, 3), (4, 1)] {
             let placement = CorePlacement::on_cores(&(0..cores).collect::<Vec<_>>(), 1, threads);
             let team = Team::start(0, threads, &placement).unwrap();
             for rows in [1, 5, 40] {
                 let x: Vec<f32> = (0..rows * inputs).map(|_| rng.f32() - 0.5).collect();
-                let set = InstructionSet::chosen();
                 let mut arranged = Arranged::default();
-                arranged.fill(&x, &w, set);
+                arranged.fill(&x, &w, instructions);
                 let arranged = Arc::new(arranged);
-                let panels = 0..outputs.div_ceil(PANEL_WIDTH);
-                let mut y = vec![vec![f32::NAN; rows * outputs]; 2];
-                let [alone, together] = &mut y[..] else { unreachable!() };
-                set.product(&arranged, &w, panels.clone(), ProductOutput { y: alone, columns: outputs });
-                team.product(
-                    set,
-                    &arranged,
-                    &w,
-                    panels,
-                    ProductOutput { y: together, columns: outputs },
-                );
+                let panels = 0..columns.div_ceil(PANEL_WIDTH);
+                let mut alone = vec![f32::NAN; rows * columns];
+                let mut together = alone.clone();
+                let output = ProductOutput { y: &mut alone, columns };
+                instructions.product(&arranged, &w, panels.clone(), output);
+                let output = ProductOutput { y: &mut together, columns };
+                team.product(instructions, &arranged, &w, panels, output);
                 assert_eq!(alone, together, "{threads} threads, {rows} rows");
-                assert_eq!(Arc::strong_count(&arranged), 1, "nobody keeps the rows");
+                assert_eq!(Arc::strong_count(&arranged), 1, "no thread keeps the input");
             }
         }
     }
