@@ -96,7 +96,7 @@ fn execute(request: &Request, watched: &Watched) -> Result<Outcome> {
         let ranks = request.spec.tp as usize;
         report(watched, RunEvent::Phase { name: format!("meet {ranks} ranks") });
         let meeting = Meeting { job: number, ranks, ..launched.meeting.clone() };
-        let peers = Peers::connect(&meeting, &Secret::of_job()?, request.timeout, None)?;
+        let peers = Peers::connect(&meeting, &Secret::load()?, request.timeout, None)?;
         let peers = Arc::new(peers.with_progress(Arc::clone(&watched.progress)));
         let _ = watched.peers.set(Arc::clone(&peers));
         job.ranks.peers = Some(Arc::clone(&peers));

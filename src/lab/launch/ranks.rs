@@ -261,7 +261,7 @@ fn meet(launched: &Launched, timeout: Duration, cancel: &Cancel) -> Result<Peers
         let _ = writeln!(std::io::stderr().lock(), "note: {}", launched.late(missing, LATE_AFTER));
     };
     let late = LateRanks { after: LATE_AFTER, report: &report, stop: &|| cancel.is_all() };
-    Peers::connect(&launched.meeting, &Secret::of_job()?, timeout, Some(late))
+    Peers::connect(&launched.meeting, &Secret::load()?, timeout, Some(late))
 }
 
 /// Loop of ranks above 0: carries out rank 0's decisions until the end. Writes nothing but its child's log, to

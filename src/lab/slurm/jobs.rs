@@ -17,7 +17,7 @@ pub struct JobArray<'a> {
     pub logs: &'a Path,
     pub tasks: usize,
     /// Resources per task, as options of `sbatch`.
-    pub needs: Vec<String>,
+    pub resources: Vec<String>,
     /// User options. They come last and thus override the others.
     pub options: &'a [String],
 }
@@ -41,7 +41,7 @@ pub fn submit(job: &JobArray<'_>) -> Result<u64> {
         // an interrupted measurement must not be repeated without the user's knowledge
         .arg("--no-requeue")
         .arg(format!("--output={}", log_pattern(job.logs)?))
-        .args(&job.needs)
+        .args(&job.resources)
         .args(job.options)
         .arg(job.script);
     let output = output_of(&mut command, CONTROLLER_TIMEOUT)?;
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_directories_are_no_patterns() {
+    fn directory_names_are_escaped_in_log_patterns() {
         let pattern = |dir: &str| log_pattern(Path::new(dir));
         assert_eq!(pattern("/runs/.slurm/x").unwrap(), "/runs/.slurm/x/%x-%a.log");
         assert_eq!(pattern("/100%/%u%%j").unwrap(), "/100%%/%%u%%%%j/%x-%a.log");

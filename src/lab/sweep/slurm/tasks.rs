@@ -389,7 +389,7 @@ fn queue(
             script: &sweep.script(number),
             logs: &sweep.folder,
             tasks: array.tasks.len(),
-            needs: array.needs.options(),
+            resources: array.needs.options(),
             options: &how.options.words,
         };
         match slurm::submit(&job) {

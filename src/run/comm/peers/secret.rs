@@ -42,34 +42,34 @@ impl Secret {
     ///
     /// Returns an input error if there is no home directory to keep a secret in, if the file is readable by others,
     /// or if the secret is too short.
-    pub fn of_job() -> Result<Self> {
-        Self::from(&|name| std::env::var_os(name), std::env::home_dir())
+    pub fn load() -> Result<Self> {
+        Self::load_from(&|name| std::env::var_os(name), std::env::home_dir())
     }
 
-    fn from(variable: &dyn Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Result<Self> {
-        let set = |name: &str| match variable(name).map(OsString::into_string) {
+    fn load_from(variable: &dyn Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Result<Self> {
+        let value = |name: &str| match variable(name).map(OsString::into_string) {
             None => Ok(None),
             Some(Ok(value)) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
             Some(Err(_)) => Err(Error::input(format!("{name} is not UTF-8"))),
         };
-        if let Some(text) = set(SECRET)? {
-            return checked(&text, SECRET);
+        if let Some(text) = value(SECRET)? {
+            return parse(&text, SECRET);
         }
-        if let Some(named) = set(SECRET_FILE)? {
-            return read(Path::new(&named))?
+        if let Some(named) = value(SECRET_FILE)? {
+            return read_file(Path::new(&named))?
                 .ok_or_else(|| Error::input(format!("{SECRET_FILE}: there is no file {named}")));
         }
         // relative paths would depend on the current directory
         let absolute = |path: &PathBuf| path.is_absolute();
         let home = home.filter(absolute).map(|home| home.join(".local/state"));
-        let Some(state) = set("XDG_STATE_HOME")?.map(PathBuf::from).filter(absolute).or(home) else {
+        let Some(state) = value("XDG_STATE_HOME")?.map(PathBuf::from).filter(absolute).or(home) else {
             // never derive a secret from nothing: everybody on this host could reach rank 0's port
             return Err(no_secret("there is no home directory to keep one in (HOME is not set)".into()));
         };
         let path = state.join("ladderscope/secret");
-        match read(&path)? {
+        match read_file(&path)? {
             Some(secret) => Ok(secret),
-            None => make(&path).map_err(|e| no_secret(format!("none can be kept: {e}"))),
+            None => create_file(&path).map_err(|e| no_secret(format!("none can be kept: {e}"))),
         }
     }
 
@@ -92,16 +92,16 @@ fn no_secret(why: String) -> Error {
     )
 }
 
-fn checked(text: &str, from: &str) -> Result<Secret> {
+fn parse(text: &str, source: &str) -> Result<Secret> {
     if text.trim().chars().count() < MIN_CHARACTERS {
         return Err(Error::input(format!(
-            "the secret in {from} is shorter than {MIN_CHARACTERS} characters and could be guessed"
+            "the secret in {source} is shorter than {MIN_CHARACTERS} characters and could be guessed"
         )));
     }
     Ok(Secret::from_text(text))
 }
 
-fn read(path: &Path) -> Result<Option<Secret>> {
+fn read_file(path: &Path) -> Result<Option<Secret>> {
     let opened = std::fs::OpenOptions::new()
         .read(true)
         // opening a pipe must not block
@@ -113,39 +113,36 @@ fn read(path: &Path) -> Result<Option<Secret>> {
         Err(e) => return Err(Error::input(format!("{}: {e}", path.display()))),
     };
     let metadata = file.metadata().map_err(Error::io(path))?;
-    let wrong = |what: String| Error::input(format!("{}: {what}", path.display()));
+    let refused = |why: String| Error::input(format!("{}: {why}", path.display()));
     if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
-        return Err(wrong("is no file with a secret".into()));
+        return Err(refused("is no file with a secret".into()));
     }
-    if metadata.mode() & 0o077 != 0 {
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o077 != 0 {
         return Err(Error::input_help(
-            format!(
-                "{}: others can read the secret (mode {:o})",
-                path.display(),
-                metadata.mode() & 0o777
-            ),
+            format!("{}: others can read the secret (mode {mode:o})", path.display()),
             format!("chmod 600 {}", shell_word(&path.to_string_lossy())),
         ));
     }
     let user = rustix::process::geteuid().as_raw();
     if metadata.uid() != user {
-        return Err(wrong(format!("belongs to user {}, and this process to {user}", metadata.uid())));
+        return Err(refused(format!("belongs to user {}, and this process to {user}", metadata.uid())));
     }
     let mut text = String::new();
-    file.read_to_string(&mut text).map_err(|e| wrong(e.to_string()))?;
-    checked(&text, &path.display().to_string()).map(Some)
+    file.read_to_string(&mut text).map_err(|e| refused(e.to_string()))?;
+    parse(&text, &path.display().to_string()).map(Some)
 }
 
 /// Creates the secret file atomically, unless another rank was faster; returns the secret in it.
-fn make(path: &Path) -> Result<Secret> {
+fn create_file(path: &Path) -> Result<Secret> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(Error::io(folder))?;
     let text = base::checksum::hex(random_bytes()?);
     writeln!(file, "{text}").and_then(|()| file.as_file().sync_all()).map_err(Error::io(path))?;
     match file.persist_noclobber(path) {
-        Ok(_) => checked(&text, &path.display().to_string()),
-        Err(e) if e.error.kind() == ErrorKind::AlreadyExists => read(path)?
+        Ok(_) => parse(&text, &path.display().to_string()),
+        Err(e) if e.error.kind() == ErrorKind::AlreadyExists => read_file(path)?
             .ok_or_else(|| Error::failed(format!("{}: was there and is gone", path.display()))),
         Err(e) => Err(Error::io(path)(e.error)),
     }
@@ -167,26 +164,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_ones_own_is_made_once_and_read_by_all() {
+    fn concurrent_ranks_create_one_file_and_read_the_same_secret() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/ladderscope/secret");
-        assert_eq!(read(&path).unwrap(), None);
+        assert_eq!(read_file(&path).unwrap(), None);
         let made: Vec<Secret> = std::thread::scope(|scope| {
-            let ranks: Vec<_> = (0..8).map(|_| scope.spawn(|| make(&path).unwrap())).collect();
+            let ranks: Vec<_> = (0..8).map(|_| scope.spawn(|| create_file(&path).unwrap())).collect();
             ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
         });
         assert!(made.iter().all(|secret| *secret == made[0]));
-        assert_eq!(read(&path).unwrap().unwrap(), made[0]);
+        assert_eq!(read_file(&path).unwrap().unwrap(), made[0]);
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(
-            std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
-            1,
-            "nothing is left beside it"
-        );
+        let files = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(files, 1, "no temporary file is left");
     }
 
     #[test]
-    fn without_a_home_no_secret_is_made_of_nothing() {
+    fn without_a_home_a_missing_secret_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("secret");
         std::fs::write(&file, "0123456789abcdef0").unwrap();
@@ -196,7 +190,7 @@ mod tests {
                 let found = variables.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| OsString::from(value))
             };
-            Secret::from(&variable, home.map(Path::to_owned))
+            Secret::load_from(&variable, home.map(Path::to_owned))
         };
         for home in [None, Some(Path::new("")), Some(Path::new("relative"))] {
             for variables in
@@ -225,18 +219,19 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_or_that_is_no_secret_is_refused() {
+    fn a_readable_short_or_special_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         std::fs::write(&path, "0123456789abcdef").unwrap();
         let mode =
             |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let refusal = |path: &Path| read_file(path).unwrap_err().to_string();
         mode(0o640);
-        assert!(read(&path).unwrap_err().to_string().contains("others can read the secret (mode 640)"));
+        assert!(refusal(&path).contains("others can read the secret (mode 640)"));
         mode(0o600);
-        assert_eq!(read(&path).unwrap(), Some(Secret::from_text("0123456789abcdef")));
+        assert_eq!(read_file(&path).unwrap(), Some(Secret::from_text("0123456789abcdef")));
         std::fs::write(&path, "short").unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("shorter than 16 characters"));
-        assert!(read(folder.path()).unwrap_err().to_string().contains("is no file with a secret"));
+        assert!(refusal(&path).contains("shorter than 16 characters"));
+        assert!(refusal(folder.path()).contains("is no file with a secret"));
     }
 }
