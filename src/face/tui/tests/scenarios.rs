@@ -515,7 +515,7 @@ fn a_long_list_scrolls_with_the_selection() {
     let many =
         (0..500).map(|i| record(&format!("run-{i:03}"), spec("ladder", 2, P2p::On, Backend::Sim), 9.0));
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(many.collect(), Vec::new())))));
-    driver.keys("3");
+    driver.keys("3g");
     driver.press(KeyCode::End);
     driver.shows("row 500");
     assert_eq!(driver.state.runs.list.offset, 500 - 19, "the last one is in view");

@@ -414,7 +414,6 @@ pub fn labelled(
     // points on one another get one label
     let mut named = HashSet::new();
     wanted.retain(|(_, i)| named.insert(drawn[*i].cell));
-    let own = wanted.into_iter().filter_map(|(_, i)| Some((i, pareto.nth(drawn[i].index)?.label())));
     // of the overlay points, label those comparable to the selected point, and those with an unknown
     // architecture
     let current = pareto.current().map(|point| &point.spec);
@@ -426,12 +425,14 @@ pub fn labelled(
         (Err(_), _) => true,
     };
     let elsewhere = others.iter().enumerate().filter(|(_, (other, _))| told(other));
-    let elsewhere = elsewhere.map(|(i, (other, _))| (drawn.len() + i, other.name()));
-    let texts: Vec<(usize, String)> = own.chain(elsewhere).collect();
+    let elsewhere = elsewhere.map(|(i, _)| drawn.len() + i);
+    let wanted: Vec<usize> = wanted.into_iter().map(|(_, i)| i).chain(elsewhere).collect();
+    let own = drawn.iter().map(|d| pareto.nth(d.index).map(|point| point.label()).unwrap_or_default());
+    let names: Vec<String> = own.chain(others.iter().map(|(other, _)| other.name())).collect();
     let is_main = |at: usize| {
         drawn.get(at).is_none_or(|d| d.index == pareto.selected || ends.contains(&Some(d.index)))
     };
-    let placed = labels::place(plot.area, &cells, beside, lines, &texts, is_main);
+    let placed = labels::place(plot.area, &cells, beside, lines, (&names, &wanted), is_main);
     let styled = |label: labels::PointLabel| {
         let style = match drawn.get(label.point) {
             Some(d) if d.index == pareto.selected => cx.theme.style(Role::Title),

@@ -12,15 +12,15 @@ pub struct PointLabel {
     pub point: usize,
 }
 
-/// Places texts in order of priority in an area where all of `points` have a glyph, and some of them a suffix or
-/// brackets in the cells of `beside`. Texts without a place are dropped; only those of main points may cover `lines` or
-/// touch other points, whose labels they could seem to be.
+/// Places the names of the `wanted` points, in order of priority, in an area where all of `points` have a glyph, and some
+/// of them a suffix or brackets in the cells of `beside`. Labels without a place are dropped; only those of main points may
+/// cover `lines` or touch points of another name, whose labels they could seem to be.
 pub fn place(
     area: Rect,
     points: &[(u16, u16)],
     beside: &[(u16, u16)],
     lines: &HashSet<(u16, u16)>,
-    texts: &[(usize, String)],
+    (names, wanted): (&[String], &[usize]),
     is_main: impl Fn(usize) -> bool,
 ) -> Vec<PointLabel> {
     let (columns, rows) = (usize::from(area.width), usize::from(area.height));
@@ -35,8 +35,8 @@ pub fn place(
         }
     }
     let mut labels = Vec::new();
-    for (point, text) in texts {
-        let Some(&(x, y)) = points.get(*point) else { continue };
+    for point in wanted {
+        let (Some(&(x, y)), Some(text)) = (points.get(*point), names.get(*point)) else { continue };
         let width = text.chars().count() as u16;
         let middle = x.saturating_sub(width / 2);
         let gap = if beside.contains(&(x + 1, y)) && !points.contains(&(x + 1, y)) { 2 } else { 1 };
@@ -68,12 +68,11 @@ pub fn place(
             // a blank separates it from the axis
             inside && place.0 > area.x && cells(place).all(is_free)
         };
-        let is_own_mark =
-            |at: (u16, u16)| is_own(at) || at.1 == row && at.0 + 1 == own && beside.contains(&at);
+        let others: Vec<(u16, u16)> =
+            points.iter().zip(names).filter(|(_, name)| *name != text).map(|(cell, _)| *cell).collect();
         let touches_others = |place: (u16, u16)| {
             let rows = place.1.saturating_sub(1)..=place.1 + 1;
-            let mut around = rows.flat_map(|y| cells((place.0, y)));
-            around.any(|at| !is_own_mark(at) && index(at.0, at.1).is_some_and(|at| taken[at]))
+            rows.flat_map(|y| cells((place.0, y))).any(|cell| others.contains(&cell))
         };
         let found = |over_lines: bool, is_alone: bool| {
             let mut places = places.iter().filter_map(|(x, y)| x.zip(*y));
@@ -103,9 +102,10 @@ mod tests {
             points in prop::collection::vec((5u16..45, 3u16..13), 0..30),
         ) {
             let area = Rect::new(5, 3, 40, 10);
-            let texts: Vec<_> = (0..points.len()).map(|i| (i, format!("{i}x16"))).collect();
+            let names: Vec<_> = (0..points.len()).map(|i| format!("{i}x16")).collect();
+            let all: Vec<_> = (0..points.len()).collect();
             let mut seen: HashSet<(u16, u16)> = points.iter().copied().collect();
-            for label in place(area, &points, &[], &HashSet::new(), &texts, |_| true) {
+            for label in place(area, &points, &[], &HashSet::new(), (&names, &all), |_| true) {
                 for x in label.x..label.x + label.text.len() as u16 {
                     prop_assert!(area.contains((x, label.y).into()));
                     prop_assert!(seen.insert((x, label.y)), "{label:?} covers something");
@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn a_lone_point_has_its_label_at_its_right() {
         let places = |beside: &[(u16, u16)]| {
-            let (area, texts) = (Rect::new(0, 0, 20, 5), [(0, "8x16".to_owned())]);
-            place(area, &[(4, 2)], beside, &HashSet::new(), &texts, |_| false)
+            let (area, names) = (Rect::new(0, 0, 20, 5), ["8x16".to_owned()]);
+            place(area, &[(4, 2)], beside, &HashSet::new(), (&names, &[0]), |_| false)
         };
         assert_eq!(places(&[]), [PointLabel { x: 5, y: 2, text: "8x16".into(), point: 0 }]);
         let behind = [PointLabel { x: 6, y: 2, text: "8x16".into(), point: 0 }];
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn a_label_touches_another_point_or_the_axis_only_if_it_has_to() {
         let labels = |points: &[(u16, u16)], is_main: bool| {
-            let texts = [(0, "8x1".to_owned())];
-            place(Rect::new(2, 0, 20, 5), points, &[], &HashSet::new(), &texts, |_| is_main)
+            let names: Vec<_> = (0..points.len()).map(|i| format!("8x{}", i + 1)).collect();
+            place(Rect::new(2, 0, 20, 5), points, &[], &HashSet::new(), (&names, &[0]), |_| is_main)
         };
         // the only free place, left of the point, touches the axis
         let at_axis = [(6, 2), (7, 2), (7, 1), (7, 3)];
@@ -141,10 +141,19 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_of_one_name_share_a_label() {
+        let names = ["4x4", "4x4", "8x1"].map(str::to_owned);
+        let points = [(8, 2), (9, 2), (15, 2)];
+        let area = Rect::new(0, 0, 20, 5);
+        let labels = place(area, &points, &[], &HashSet::new(), (&names, &[0]), |_| false);
+        assert_eq!((labels[0].x, labels[0].y), (7, 1), "above both");
+    }
+
+    #[test]
     fn a_label_cuts_a_line_only_if_it_is_of_a_main_point() {
-        let texts = [(0, "8x16".to_owned())];
+        let names = ["8x16".to_owned()];
         let labels = |lines: &HashSet<(u16, u16)>, is_main: bool| {
-            place(Rect::new(0, 0, 20, 5), &[(8, 2)], &[], lines, &texts, |_| is_main)
+            place(Rect::new(0, 0, 20, 5), &[(8, 2)], &[], lines, (&names, &[0]), |_| is_main)
         };
         let row: HashSet<(u16, u16)> = (0..20).map(|x| (x, 2)).collect();
         let above = labels(&row, false);

@@ -211,7 +211,7 @@ fn all_series_within_the_limit_are_listed_where_the_table_has_no_room() {
         assert_ne!(driver.state.pareto.current().unwrap().spec.label(), "ladder tp8 b4 p2p-on");
         driver.taps("T");
         driver.shows("best tokens/s/GPU within 6.5 ms");
-        driver.shows("8x4: TP x batch");
+        driver.shows("just over the limit (ms)");
         let screen = driver.screen();
         let at = |name: &str| screen.find(name).unwrap_or_else(|| panic!("{name}:\n{screen}"));
         let order =
