@@ -195,6 +195,8 @@ pub struct Canvas<'a> {
     pub window: TimeWindow,
     pub theme: Theme,
     pub matches: Option<&'a Matches>,
+    /// Line and column of the mark of a launch, which names leave free.
+    pub launch: Option<(TraceLine, usize)>,
 }
 
 impl Canvas<'_> {
@@ -400,12 +402,12 @@ impl Canvas<'_> {
         let width = columns.len();
         let ends = |place| self.index.range(row, place).map_or(i64::MIN, |r| r.end_ns);
         if let Some(place) = running {
-            self.write_range(buf, area, row, place, 0, width);
+            self.write_range(buf, area, (row, place), 0, width);
         }
         for (i, (first, next)) in columns.iter().enumerate().filter(|(_, (first, next))| first < next) {
             let last = next - 1;
             if *first == last || ends(last) > self.window.time(i + 1, width) {
-                self.write_range(buf, area, row, last, i, width);
+                self.write_range(buf, area, (row, last), i, width);
             } else {
                 // several operations too narrow for names
                 glyph(buf, area, area.x + i as u16, area.y, "╫", self.theme.style(Role::Dim));
@@ -418,8 +420,7 @@ impl Canvas<'_> {
         &self,
         buf: &mut Buffer,
         area: Rect,
-        row: usize,
-        place: usize,
+        (row, place): (usize, usize),
         from: usize,
         width: usize,
     ) {
@@ -434,8 +435,10 @@ impl Canvas<'_> {
         put(buf, area, x(from), area.y, &"─".repeat(to - from + 1), dim);
         put(buf, area, x(from), area.y, if range.start_ns >= window.from { "├" } else { "─" }, dim);
         put(buf, area, x(to), area.y, if range.end_ns <= window.to { "┤" } else { "─" }, dim);
-        let name = cut(self.index.range_name(range), (to - from - 1) as u16);
-        put(buf, area, x(from + 1), area.y, &name, text);
+        let mark = self.launch.filter(|(line, _)| *line == TraceLine::Ranges(row));
+        let name = self.index.range_name(range);
+        let room = name_room(from + 1..to, mark.map(|(_, column)| column), name.width());
+        put(buf, area, x(room.start), area.y, &cut(name, room.len() as u16), text);
     }
 
     /// Columns in which a match of the search starts, and the first one if a match continues from before the window.
@@ -493,6 +496,13 @@ fn role_of_name(name: &str) -> Role {
     let mut hasher = DefaultHasher::new();
     short(name).hash(&mut hasher);
     UNCLASSIFIED[(hasher.finish() % UNCLASSIFIED.len() as u64) as usize]
+}
+
+/// Columns for a name of this width: all, or those on one side of a mark within them, before it if the name fits there.
+fn name_room(columns: Range<usize>, mark: Option<usize>, width: usize) -> Range<usize> {
+    let Some(mark) = mark.filter(|mark| columns.contains(mark)) else { return columns };
+    let (before, after) = (columns.start..mark, mark + 1..columns.end);
+    if before.len() >= width.min(after.len()) { before } else { after }
 }
 
 /// Start and length of each run of equal cells.
@@ -572,7 +582,7 @@ mod tests {
                 let mut buf = Buffer::empty(area);
                 let lines = [TraceLine::Row(at)];
                 let strips = strips(&index, &lines, |_| false, window, 200);
-                let canvas = Canvas { index: &index, window, theme, matches: None };
+                let canvas = Canvas { index: &index, window, theme, matches: None, launch: None };
                 canvas.draw_row(&mut buf, area, lines[0], &strips[0], false);
                 let fg = theme.style(module_role(&index, Some(span))).fg;
                 assert!((1..199).all(|x| buf[(x, 0)].style().fg == fg), "span {span}");
@@ -590,7 +600,7 @@ mod tests {
         let span = index.trace.spans.iter().find(waits).expect("rank 0 waits for rank 1");
         let window = TimeWindow::new(span.start_ns, span.last_arrival_ns);
         let (theme, area) = (Theme::new(true), Rect::new(0, 0, 20, 1));
-        let canvas = Canvas { index: &index, window, theme, matches: None };
+        let canvas = Canvas { index: &index, window, theme, matches: None, launch: None };
         let lines = [TraceLine::Rank(0), TraceLine::Row(1)];
         for (line, strip) in lines.iter().zip(strips(&index, &lines, |_| false, window, 20)) {
             let mut buf = Buffer::empty(area);
@@ -604,6 +614,15 @@ mod tests {
         let cells = ["╱", "╱", "▚", "╱", "╱", "╱"].map(Some);
         assert_eq!(runs(&cells), [(0, 2), (2, 1), (3, 3)]);
         assert!(runs(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_name_keeps_clear_of_the_mark_of_a_launch() {
+        assert_eq!(name_room(1..20, None, 11), 1..20);
+        assert_eq!(name_room(1..20, Some(25), 11), 1..20, "the mark is elsewhere");
+        assert_eq!(name_room(1..20, Some(15), 11), 1..15, "whole before it");
+        assert_eq!(name_room(1..20, Some(6), 11), 7..20, "more of it fits behind");
+        assert_eq!(name_room(1..20, Some(11), 40), 1..11, "more of it fits before");
     }
 
     #[test]

@@ -258,8 +258,8 @@ fn draw_pane(
     let last = (pane.first_line + usize::from(areas.lines.height)).min(pane.lines.len());
     let shown = pane.lines.get(pane.first_line..last).unwrap_or_default();
     let strips = lanes::strips(index, shown, |rank| pane.is_collapsed(rank), window, columns);
-    let canvas = Canvas { index, window, theme, matches: pane.matches.as_ref() };
     let launch = launch_mark(pane, shown, window, columns).filter(|_| focus);
+    let canvas = Canvas { index, window, theme, matches: pane.matches.as_ref(), launch };
     let mut below = areas.lines.y;
     for (i, (what, strip)) in shown.iter().zip(&strips).enumerate() {
         let row = Rect { y: below, height: areas.rows(*what), ..areas.lines };
