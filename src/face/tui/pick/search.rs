@@ -123,16 +123,19 @@ impl Pick {
         }
     }
 
-    /// Text that Tab completes a name to: the common prefix of all names that begin as typed, else the selected line.
+    /// Text that Tab completes a name to: the line selected with the arrow keys, or the only one; else, as in a shell, the
+    /// common prefix of all names that begin as typed.
     fn completed(&self) -> Option<String> {
         let typed = self.field.value();
+        let is_chosen = self.selected > 0 || matches!(self.search, PickSearch::Letters);
+        if is_chosen || self.found.len() == 1 {
+            let (name, _) = self.line(*self.found.get(self.selected)?)?;
+            return Some(name.to_owned());
+        }
         let names = self.found.iter().filter_map(|at| Some(self.line(*at)?.0));
         // `.` is the folder itself
         let names = names.filter(|name| name.starts_with(typed) && !name.ends_with("/."));
-        let longer = names.reduce(in_common).filter(|common| common.len() > typed.len());
-        let selected = || Some(self.line(*self.found.get(self.selected)?)?.0);
-        let is_chosen = self.selected > 0 || matches!(self.search, PickSearch::Letters);
-        longer.filter(|_| !is_chosen).or_else(selected).map(str::to_owned)
+        names.reduce(in_common).filter(|common| common.len() > typed.len()).map(str::to_owned)
     }
 
     /// Tab: completes the name in the input, or a filter of runs.

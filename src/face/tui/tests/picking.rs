@@ -244,6 +244,9 @@ fn a_file_to_open_is_found_in_folders() {
     driver.tap(KeyCode::Tab);
     let both = ["rank0.json", "rank1.json"];
     assert_eq!(offered(&driver), both.map(|name| format!("{root}/profiles/{name}")), "in common: rank");
+    driver.tap(KeyCode::Tab);
+    driver.shows(&format!("› {root}/profiles/rank"));
+    assert_eq!(offered(&driver).len(), both.len(), "nothing more in common");
     driver.taps("1");
     driver.tap(KeyCode::Tab);
     driver.shows("profiles/rank1.json");
