@@ -70,12 +70,43 @@ pub struct StretchFamily {
     pub peer_wait_us: Option<f64>,
     /// Mean time of a call after its last rank arrived (us).
     pub transfer_us: Option<f64>,
-    /// Compute operation that waited most often, with `L*` for its layer.
-    pub waited: Option<String>,
+    /// Compute operation that it held up most often, with `L*` for its layer; `None` if it mostly held up none.
+    pub held_up: Option<String>,
+    /// True if the next compute operation was mostly launched after its end: the host was late.
+    pub is_host_late: bool,
     /// The most exposed calls, at most 100: index of the span, and its exposed time (us), longest first.
     pub longest: Vec<(usize, f64)>,
     /// Number of exposed calls; one that several ranks made at the same times counts once.
     pub count: usize,
+}
+
+/// Effect of a collective on the compute span that follows it on its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextCompute {
+    /// It starts as soon as the collective ends.
+    HeldUp,
+    /// It was launched this long after the collective ended (ns): the host was late.
+    LaunchedLater(i64),
+    /// It starts before the collective ends, or later for an unknown reason.
+    Unrelated,
+}
+
+impl NextCompute {
+    pub fn new(trace: &Trace, collective: &Span, next: &Span) -> Self {
+        /// Longest time between the end of a collective and the start of a kernel that waited for it (ns).
+        const RIGHT_AFTER: i64 = 5_000;
+        let end = collective.end_ns;
+        // ready times of own traces are those of the operands
+        let has_launch = trace.meta.import.is_some() && next.is_launch_known();
+        match next.start_ns.saturating_sub(end) {
+            ..0 => Self::Unrelated,
+            _ if has_launch && next.ready_ns > end => {
+                Self::LaunchedLater(next.ready_ns.saturating_sub(end))
+            }
+            0..=RIGHT_AFTER => Self::HeldUp,
+            _ => Self::Unrelated,
+        }
+    }
 }
 
 /// Exposed stretches of the selected part of a trace, listed and by collective.
@@ -254,8 +285,10 @@ struct Calls {
     arrived: u64,
     wait_ns: i64,
     transfer_ns: i64,
-    /// Operations that waited for its stretches, and how often.
-    waits: BTreeMap<String, u64>,
+    /// Operations that its stretches held up, and how often.
+    held_up: BTreeMap<String, u64>,
+    /// Number of stretches whose next operation was launched after the end.
+    late: u64,
 }
 
 impl Calls {
@@ -288,6 +321,8 @@ impl Calls {
         self.exposed.dedup_by_key(|call| key(&*call));
         let mean = |ns: i64| (self.arrived > 0).then(|| us(ns) / self.arrived as f64);
         let longest = self.exposed.iter().take(MOST_OF_FAMILY);
+        let is_host_late = self.late > self.held_up.values().sum::<u64>();
+        let held_up = self.held_up.into_iter().rev().max_by_key(|(_, count)| *count);
         StretchFamily {
             collective,
             calls: self.count,
@@ -296,12 +331,13 @@ impl Calls {
             transfer_us: mean(self.transfer_ns),
             longest: longest.map(|(ns, place)| (*place, us(*ns))).collect(),
             count: self.exposed.len(),
-            waited: self.waits.into_iter().rev().max_by_key(|(_, count)| *count).map(|(name, _)| name),
+            held_up: held_up.filter(|_| !is_host_late).map(|(name, _)| name),
+            is_host_late,
         }
     }
 }
 
-/// Sums the calls of collectives over all layers, and the operations that waited for their stretches.
+/// Sums the calls of collectives over all layers, and the operations that their stretches held up.
 fn families(runs: &SpanRuns, lanes: &[Lanes], filled: &[Filled]) -> Vec<StretchFamily> {
     let names: Vec<String> =
         runs.trace.operations.iter().map(|operation| over_layers(operation).into_owned()).collect();
@@ -318,9 +354,15 @@ fn families(runs: &SpanRuns, lanes: &[Lanes], filled: &[Filled]) -> Vec<StretchF
         }
     }
     for stretch in filled {
-        let family = families.get_mut(name(runs.trace.spans[stretch.place].operation));
-        if let (Some(family), Some(waited)) = (family, stretch.waited) {
-            *family.waits.entry(name(waited.operation).to_owned()).or_default() += 1;
+        let collective = &runs.trace.spans[stretch.place];
+        let family = families.get_mut(name(collective.operation));
+        let Some((calls, next)) = family.zip(stretch.waited) else { continue };
+        match NextCompute::new(runs.trace, collective, next) {
+            NextCompute::HeldUp => {
+                *calls.held_up.entry(name(next.operation).to_owned()).or_default() += 1;
+            }
+            NextCompute::LaunchedLater(_) => calls.late += 1,
+            NextCompute::Unrelated => {}
         }
     }
     let families = families.into_iter().filter(|(_, calls)| !calls.exposed.is_empty());
@@ -374,7 +416,7 @@ mod tests {
         assert_eq!(found.longest[0].span, 2);
         let family = &found.families[0];
         assert_eq!((family.collective.as_str(), family.calls), ("decode/L*/mlp/reduce", 5));
-        assert_eq!(family.waited.as_deref(), Some("decode/L*/attn/norm"));
+        assert_eq!(family.held_up.as_deref(), Some("decode/L*/attn/norm"));
         assert_eq!(family.longest[0], (8, 0.2), "the most exposed call first");
         assert_eq!((family.count, found.ranks), (5, 2));
         // another collective begins the longest stretch
@@ -428,6 +470,26 @@ mod tests {
         trace.meta.spec.iter_mut().for_each(|spec| spec.tp = 8);
         assert!(trace.lacks_ranks());
         assert_eq!(waited(&trace), (None, None, None));
+    }
+
+    /// All-reduces of an imported trace; most of the kernels behind them were launched after their ends.
+    #[test]
+    fn a_collective_holds_up_no_kernel_that_was_launched_after_it() {
+        let [compute, comm] = [Lane::Compute, Lane::Comm];
+        let launched = |ready_ns, span| Span { ready_ns, ..span };
+        let of = |late: usize| {
+            let spans = (0..4usize).flat_map(|at| {
+                let start = at as i64 * 100_000;
+                let ready = start + if at < late { 22_000 } else { 10_000 };
+                let kernel = span(0, compute, start + 23_000, start + 30_000);
+                [span(0, comm, start, start + 20_000), launched(ready, kernel)]
+            });
+            let mut trace = alone(spans.collect());
+            (trace.meta.spec, trace.meta.import) = (None, Some(Default::default()));
+            let family = exposed_stretches(&trace, &Selection::default()).families[0].clone();
+            (family.held_up.is_some(), family.is_host_late)
+        };
+        assert_eq!((of(1), of(3)), ((true, false), (false, true)));
     }
 
     /// One all-reduce, cut by a short kernel, that fills two intervals.

@@ -62,7 +62,9 @@ pub use critical::{
 };
 pub use dependencies::{Dependencies, Dependency, dependencies};
 pub use experts::{ExpertLoads, ExpertTimes, RankExperts, experts_table};
-pub use exposed::{ExposedStretch, ExposedStretches, StretchFamily, exposed_stretches, stretches_table};
+pub use exposed::{
+    ExposedStretch, ExposedStretches, NextCompute, StretchFamily, exposed_stretches, stretches_table,
+};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub(crate) use gain::{GroupKey, group_names};
 pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};

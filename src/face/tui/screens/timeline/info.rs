@@ -11,7 +11,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::wrap::elided_clauses;
 use base::text::fitting_name;
 use plan::{Lane, Quantity};
-use study::analysis::LaneTotal;
+use study::analysis::{LaneTotal, NextCompute};
 use trace::{CollectiveInfo, OperationKind, Span, is_host_call};
 
 /// Title and lines for a frame of this width; wrapping happens when drawing. A name too long for the
@@ -284,10 +284,10 @@ fn exposed(view: &TimelineView, pane: &Pane, at: usize) -> (String, Vec<String>)
         format!("interval {} of {}{step}", pane.place + 1, all.len()),
         interval(view, interval_here),
     ];
-    let name = |span: usize| pane.index.trace.spans.get(span).map_or("?", |span| pane.index.name(span));
-    if let Some(collective) = pane.index.collective(at, interval_here) {
-        let waited = pane.index.computes_after(at, interval_here.1).map_or("nothing", name);
-        lines.push(format!("exposed: {}; holds up {waited}", name(collective)));
+    let collective = pane.index.collective(at, interval_here);
+    if let Some(collective) = collective.and_then(|span| pane.index.trace.spans.get(span)) {
+        let reason = exposure_reason(&pane.index, at, collective, false);
+        lines.push(format!("exposed: {}{reason}", pane.index.name(collective)));
     }
     lines.push(format!(
         "in this window {}, in the whole trace {}",
@@ -460,23 +460,17 @@ fn exposure(pane: &Pane, span: &Span, arrival: Option<i64>) -> Option<String> {
 /// Reason why communication of a rank (by index) is exposed: no work was launched, the next kernel begins when it ends, or
 /// at least that nothing runs beside it. Empty if the spans do not show it.
 fn exposure_reason(index: &TraceIndex, rank: usize, span: &Span, is_all_exposed: bool) -> String {
-    /// Longest time between the end of a collective and the start of a kernel that waited for it (ns).
-    const RIGHT_AFTER: i64 = 5_000;
     let end = span.end_ns;
     let ends_exposed = index.ranks[rank].exposed.within((end - 1, end)) > 0;
     let next = index.computes_after(rank, end).filter(|_| ends_exposed);
     if let Some(next) = next.map(|next| &index.trace.spans[next]) {
         let name = lists::brief(index.name(next), lists::SHORT_NAME);
-        // ready times of own traces are those of the operands
-        let has_launch = index.trace.meta.import.is_some() && next.is_launch_known();
-        if has_launch && next.ready_ns > end {
-            return format!(
-                ": {name} was launched {} after it ended",
-                ns(next.ready_ns.saturating_sub(end))
-            );
-        }
-        if next.start_ns.saturating_sub(end) <= RIGHT_AFTER {
-            return format!(": holds up {name}");
+        match NextCompute::new(&index.trace, span, next) {
+            NextCompute::HeldUp => return format!(": holds up {name}"),
+            NextCompute::LaunchedLater(late) => {
+                return format!(": {name} was launched {} after it ended", ns(late));
+            }
+            NextCompute::Unrelated => {}
         }
     }
     let beside = if is_all_exposed { ": no compute on this rank runs beside it" } else { "" };

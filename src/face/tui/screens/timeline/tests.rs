@@ -585,7 +585,7 @@ fn an_exposed_stretch_leads_to_its_own_step() {
     }
     let shown = driver.screen();
     assert!(shown.contains("interval 3 of 5, step 1"), "{shown}");
-    assert!(shown.contains("exposed: decode/L0/mlp/reduce; holds up decode/L0/attn/qkv"), "{shown}");
+    assert!(shown.contains("exposed: decode/L0/mlp/reduce: holds up L0/attn/qkv"), "{shown}");
     driver.taps("Z");
     let window = |driver: &Driver| view(driver).window.from - view(driver).pane().index.zero;
     assert_eq!((window(&driver), view(&driver).window.width()), (2 * 46_000, 45_000), "its own step");

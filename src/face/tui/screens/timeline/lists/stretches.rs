@@ -58,7 +58,7 @@ pub fn draw_stretches(
             4 => longest_over_mean(shown, family, index, inner.width),
             // a gap after the number before it
             5 => format!(" {}", full_or_brief(full, family, usize::from(width).saturating_sub(1))),
-            6 => brief(waited(family), width.into()),
+            6 => brief(held_up(family), width.into()),
             7 => family.peer_wait_us.map_or_else(|| UNKNOWN.to_owned(), time_of),
             _ => family.transfer_us.map_or_else(|| UNKNOWN.to_owned(), time_of),
         })
@@ -130,7 +130,7 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
     {
         let others: u16 = others.iter().map(|column| column.width + 1).sum();
         let free = width.saturating_sub(others + 1);
-        let waiting = widest(shown, |family| brief(waited(family), LONGEST_NAME));
+        let waiting = widest(shown, |family| brief(held_up(family), LONGEST_NAME));
         let waiting = waiting.max(waits.title.width() as u16).min(free / 2);
         let full = has_both_phases(shown);
         let name = widest(shown, |family| format!(" {}", full_or_brief(full, family, LONGEST_NAME)));
@@ -253,7 +253,10 @@ fn full_or_brief(full: bool, family: &StretchFamily, room: usize) -> String {
     }
 }
 
-/// Operation that waited most often for calls of a row.
-fn waited(family: &StretchFamily) -> &str {
-    family.waited.as_deref().unwrap_or("nothing")
+/// Operation that calls of a row held up most often.
+fn held_up(family: &StretchFamily) -> &str {
+    match family.is_host_late {
+        true => "none: launched later",
+        false => family.held_up.as_deref().unwrap_or("nothing"),
+    }
 }
