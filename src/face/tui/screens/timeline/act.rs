@@ -85,6 +85,10 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         Act::Operations | Act::Stretches => list_part(view, act, cx),
         Act::FoldRanks => fold_ranks(view, cx),
         Act::MatchNext | Act::MatchPrevious if view.search.line.value().is_empty() => {
+            if view.go_to_call(act == Act::MatchNext) {
+                let place = lists::place_gone_to(view);
+                return place.into_iter().for_each(|place| cx.inform(place));
+            }
             let key = cx.key::<Timeline>(Act::Search);
             cx.inform(format!("no search: {key} starts one"));
         }

@@ -52,8 +52,8 @@ acts! {
     SpanNext: "next-operation", "Right", "next operation in this lane", None;
     StepNext: "next-step", "]", "fit the next decode step", None;
     StepPrevious: "previous-step", "[", "fit the previous decode step", None;
-    MatchNext: "next-match", "n", "next match of the search", None;
-    MatchPrevious: "previous-match", "N", "previous match of the search", None;
+    MatchNext: "next-match", "n", "next match of the search; without one, next shorter call of the list gone to", None;
+    MatchPrevious: "previous-match", "N", "previous match of the search; without one, next longer call", None;
     FitAll: "fit-all", "f", "fit the whole trace", None, "reset zoom";
     Undo: "undo", "u", "undo zooms, pans and jumps", None, "revert back";
     Redo: "redo", "ctrl-r", "redo", None;

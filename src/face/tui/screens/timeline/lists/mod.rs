@@ -10,6 +10,7 @@ mod verdict;
 pub use self::differences::{differences_csv, differences_note};
 pub use self::legend::{LEGEND_MARKS, in_theme, short_legend};
 pub use self::operations::{distinct_names, draw_docked};
+pub use self::stretches::place_gone_to;
 pub use self::verdict::verdict_lines;
 use super::header::names;
 use super::state::panel::{ResolvedScope, TimelinePanel};

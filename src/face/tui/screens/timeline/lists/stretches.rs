@@ -7,7 +7,7 @@ use super::{
 };
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::align::two_times;
-use crate::face::tui::screens::timeline::state::panel::{StretchColumn, Stretches};
+use crate::face::tui::screens::timeline::state::panel::{StretchColumn, Stretches, TimelinePanel};
 use crate::face::tui::screens::timeline::state::{TimelineView, TraceIndex};
 use crate::face::tui::screens::timeline::{Act, Timeline};
 use crate::face::tui::widgets::table::{self, TableColumn, TableRows};
@@ -34,7 +34,7 @@ pub fn draw_stretches(
     let room = usize::from(area.width.saturating_sub(4));
     let fitting = |room: usize| leading_clauses(&title, room, &[", "]);
     // of the title, what the place leaves
-    let title = match place_gone_to(shown, index) {
+    let title = match place_of_call(shown, index).filter(|_| is_gone(shown)) {
         Some(place) => match fitting(room.saturating_sub(place.width() + 3)) {
             Some(title) => format!("{title} · {place}"),
             None => place,
@@ -93,9 +93,23 @@ fn title(view: &TimelineView, part: &str, table: Option<&ExposedStretches>) -> S
     format!("{of}{part}: exposed {share}{times}{per_rank}")
 }
 
-/// Call of the selected row that Enter went to: `1 of 100: 61.6 us, L79 step 0`.
-fn place_gone_to(shown: &Stretches, index: &TraceIndex) -> Option<String> {
-    let (row, at) = shown.gone.filter(|(row, _)| *row == shown.list.selected)?;
+/// Call of the exposed communication that was last gone to, of the open list or of the one left.
+pub fn place_gone_to(view: &TimelineView) -> Option<String> {
+    let shown = match &view.panel {
+        Some(TimelinePanel::Stretches(shown)) => Some(shown),
+        _ => view.left.as_ref(),
+    };
+    place_of_call(shown?, &view.pane().index)
+}
+
+/// True if a call of the selected row was last gone to.
+fn is_gone(shown: &Stretches) -> bool {
+    shown.gone.is_some_and(|(row, _)| row == shown.list.selected)
+}
+
+/// Call that was last gone to: `1 of 100: 61.6 us, L79 step 0`.
+fn place_of_call(shown: &Stretches, index: &TraceIndex) -> Option<String> {
+    let (row, at) = shown.gone?;
     let family = shown.family(row)?;
     let stretch = family.longest.get(at)?;
     Some(format!("{} of {}: {}", at + 1, family.longest.len(), stretch_place(index, *stretch)))
@@ -142,26 +156,24 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
 /// Keys of the table on its border.
 fn keys(shown: &Stretches, index: &TraceIndex, cx: &Context) -> String {
     let selected = shown.list.selected;
-    let [key, sort] = [Act::Stretches, Act::SortNext].map(|act| cx.key::<Timeline>(act));
+    let acts = [Act::Stretches, Act::SortNext, Act::MatchNext, Act::ToggleRank];
+    let [key, sort, next, go] = acts.map(|act| cx.key::<Timeline>(act));
     let part = format!("{key}: other phase or step");
     let Some(family) = shown.family(selected) else { return part };
-    let is_gone = shown.gone.is_some_and(|(row, _)| row == selected);
     let overall =
         shown.longest_row().filter(|row| shown.order.len() > 1 && is_longer(shown, *row, selected));
-    let enter = match overall {
-        _ if is_gone => {
-            let (listed, count) = (family.longest.len(), family.count);
-            let all = if count > listed { format!(", {count} in all") } else { String::new() };
-            format!("Enter: next longest of this row ({listed} listed{all})")
-        }
-        None if shown.order.len() > 1 => "Enter: go to the longest of all".to_owned(),
-        _ => "Enter: go to the longest of this row".to_owned(),
+    let of = match overall {
+        None if shown.order.len() > 1 => "of all",
+        _ => "of this row",
     };
+    let enter = format!("{go}: go to the longest {of}, then {next}: next");
     let longest = overall.and_then(|row| shown.family(row)).map(|family| longest(family, Some(index)));
     let longest = longest.map(|longest| format!("; longest of all: {longest}")).unwrap_or_default();
     let is_of_layers = |family: &StretchFamily| family.collective.split('/').any(|part| part == "L*");
     let layers = if shown.families().any(is_of_layers) { "; L*: all layers" } else { "" };
-    format!("{enter}; {sort}: sort; {part}{layers}{longest}")
+    let (listed, count) = (family.longest.len(), family.count);
+    let kept = if count > listed { format!("; {listed} of {count} listed") } else { String::new() };
+    format!("{enter}; {sort}: sort; {part}{layers}{longest}{kept}")
 }
 
 /// True if the longest stretch of a row is longer than that of another row.

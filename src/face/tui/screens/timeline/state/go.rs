@@ -277,7 +277,7 @@ impl TimelineView {
                 // after a change of its part, the list still has the rows of the previous one
                 let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, self));
                 match counted.map(|counted| counted.pane) {
-                    Some(pane) => match shown.next_of_row() {
+                    Some(pane) => match shown.longest_of_row() {
                         Some(span) => {
                             self.jump_closely(pane, span);
                             // the details of the call take its place
@@ -293,6 +293,23 @@ impl TimelineView {
         }
         self.panel = panel;
         done
+    }
+
+    /// Goes to the next shorter, or next longer, call of the row of exposed communication that was last gone to; false if none
+    /// was.
+    pub fn go_to_call(&mut self, forwards: bool) -> bool {
+        let shown = match &mut self.panel {
+            Some(TimelinePanel::Stretches(shown)) => Some(shown),
+            _ => self.left.as_mut(),
+        };
+        let call = shown.and_then(|shown| {
+            let span = shown.neighbour_call(forwards)?;
+            Some((shown.counted.as_ref()?.pane, span))
+        });
+        if let Some((pane, span)) = call {
+            self.jump_closely(pane, span);
+        }
+        call.is_some()
     }
 
     /// Goes to the cause that the verdict names first: the longest gap if idle time leads, else the longest exposed

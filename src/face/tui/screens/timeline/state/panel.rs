@@ -109,13 +109,21 @@ impl Stretches {
         self.counted.as_ref()?.table.families.get(*self.order.get(row)?)
     }
 
-    /// Span of the selected row's longest exposed call; afterwards, of the next longest.
-    pub fn next_of_row(&mut self) -> Option<usize> {
-        let row = self.list.selected;
-        let longest = &self.family(row)?.longest;
-        let at = self.gone.filter(|gone| gone.0 == row).map_or(0, |(_, at)| at + 1);
-        let at = at % longest.len().max(1);
-        let (span, _) = *longest.get(at)?;
+    /// Span of the selected row's longest exposed call.
+    pub fn longest_of_row(&mut self) -> Option<usize> {
+        self.call(self.list.selected, 0)
+    }
+
+    /// Span of the next shorter call of the row last gone to, or of the next longer one; the longest follows the shortest.
+    pub fn neighbour_call(&mut self, forwards: bool) -> Option<usize> {
+        let (row, at) = self.gone?;
+        let count = self.family(row)?.longest.len();
+        let by = if forwards { 1 } else { count.saturating_sub(1) };
+        self.call(row, (at + by) % count.max(1))
+    }
+
+    fn call(&mut self, row: usize, at: usize) -> Option<usize> {
+        let (span, _) = *self.family(row)?.longest.get(at)?;
         self.gone = Some((row, at));
         Some(span)
     }

@@ -209,7 +209,7 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     // of 15 and 13 us, 2 and 0 us wait for rank 1
     driver.shows("wait/call transfer/call");
     assert!(first.contains(" 1.00 us       13.0 us "), "{first}");
-    driver.shows("Enter: go to the longest of this row; ");
+    driver.shows("Enter: go to the longest of this row, then n: next; ");
     let lengths: Vec<f64> = table(&driver).families[0].longest.iter().map(|(_, us)| *us).collect();
     driver.tap(KeyCode::Enter);
     let longest = place(&driver);
@@ -225,15 +225,36 @@ fn the_longest_exposed_stretches_are_listed_and_gone_to() {
     driver.shows("╲ waited 2.00 us for rank 1, ╱ transfer 13.0 us, exposed 100.0 %");
     driver.taps("E");
     driver.shows(&format!(" per rank · 1 of {all}: {named} ─"));
-    driver.shows(&format!("Enter: next longest of this row ({all} listed)"));
     driver.tap(KeyCode::Enter);
+    assert_eq!(place(&driver), longest, "the same entry leads to the same call");
+    driver.taps("n");
+    driver.shows(&format!("2 of {all}: "));
     let next = place(&driver);
     assert!(next.operation == 5 && next.start_ns != longest.start_ns, "the next longest");
     assert!(lengths[1] <= lengths[0]);
-    driver.taps("E");
-    driver.shows(&format!("2 of {all}: "));
+    // with the list open, too
+    driver.taps("EN");
+    assert_eq!(place(&driver), longest);
+    driver.shows(&format!("per rank · 1 of {all}: {named} ─"));
+    driver.taps("N");
+    driver.shows(&format!("{all} of {all}: "));
     driver.tap(KeyCode::Esc);
     assert!(view(&driver).panel.is_none());
+}
+
+#[test]
+fn an_entry_of_exposed_communication_leads_to_its_longest_call_at_every_size() {
+    for size in [(200, 60), (120, 40), (80, 24), (60, 16)] {
+        let mut driver = with(vec![simulated(|_| {})], size);
+        let mut calls = BTreeSet::new();
+        for _ in 0..3 {
+            driver.taps("E");
+            driver.shows("Enter: go to the longest of all, then n: next");
+            driver.tap(KeyCode::Enter);
+            calls.insert(view(&driver).pane().span_index());
+        }
+        assert_eq!(calls.len(), 1, "{size:?}: {calls:?}");
+    }
 }
 
 /// A run of eight ranks of which only the first one ran, on an emulated link: its collectives begin when it arrives.
