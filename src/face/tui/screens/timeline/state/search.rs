@@ -33,8 +33,8 @@ pub struct Matches {
     pub total: usize,
 }
 
-/// Search order: by start, then from top to bottom, then by position.
-type Key = (i64, usize, usize);
+/// Search order: GPU work before ranges and operators of the host, then by start, from top to bottom, by position.
+type Key = (bool, i64, usize, usize);
 
 impl Matches {
     /// Finds spans, ranges, operators and calls whose names contain all words of the query, ignoring case.
@@ -88,7 +88,8 @@ impl Matches {
     }
 
     fn key(index: &TraceIndex, order: usize, line: TraceLine, place: usize) -> Key {
-        (index.interval(line, place).map_or(i64::MIN, |i| i.0), order, place)
+        let is_of_host = matches!(line, TraceLine::Ranges(_));
+        (is_of_host, index.interval(line, place).map_or(i64::MIN, |i| i.0), order, place)
     }
 
     /// Next or previous match relative to a position, wrapping around; skips `hidden` lines.
@@ -104,7 +105,7 @@ impl Matches {
         let order = lines.iter().position(|l| *l == from.0).unwrap_or(0);
         let here = match from.0 {
             // a rank's own line has no names, so use the time
-            TraceLine::Rank(_) => (time, order, 0),
+            TraceLine::Rank(_) => (false, time, order, 0),
             line => Self::key(index, order, line, from.1),
         };
         let candidates = |wrap: bool| {
@@ -164,8 +165,13 @@ impl TimelineView {
 
     fn move_to_match(&mut self, forwards: bool) -> bool {
         let pane = self.pane();
+        self.move_to_match_from(pane.current().unwrap_or(TraceLine::Rank(0)), forwards)
+    }
+
+    fn move_to_match_from(&mut self, line: TraceLine, forwards: bool) -> bool {
+        let pane = self.pane();
         let Some(matches) = &pane.matches else { return false };
-        let from = (pane.current().unwrap_or(TraceLine::Rank(0)), pane.place);
+        let from = (line, pane.place);
         let time = self.time.saturating_add(pane.origin);
         let Some((line, place)) =
             matches.neighbour(&pane.index, |line| pane.hides(line), from, time, forwards)
@@ -199,8 +205,14 @@ impl TimelineView {
 
     fn go_to_first(&mut self) {
         let zoom = std::mem::take(&mut self.search.zoom);
+        let pane = self.pane();
+        // from the work of the GPU, wherever the cursor is
+        let line = match pane.current() {
+            Some(line @ TraceLine::Ranges(_)) => TraceLine::Rank(pane.index.rank_of(line)),
+            line => line.unwrap_or(TraceLine::Rank(0)),
+        };
         self.as_one_move(|view| {
-            if view.move_to_match(true) && zoom {
+            if view.move_to_match_from(line, true) && zoom {
                 view.zoom_span();
             }
         });
