@@ -5,7 +5,7 @@ use super::state::row::SpanClass;
 use super::state::view::RulerOrigin;
 use super::state::window::TimeWindow;
 use super::state::{Pane, TimelineView, TraceIndex, TraceLine};
-use super::{Act, Timeline};
+use super::{Act, Timeline, stretch};
 use crate::face::tui::format::si;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::wrap::elided_clauses;
@@ -352,13 +352,16 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
     let shape = info.shape.replace(", ", ",\u{a0}");
     let mut lines = vec![format!("{what}   {shape}")];
     let (timing, exposure) = (timing(view, span, arrival), exposure(pane, span, arrival));
+    let wait = pane.current().and_then(|line| stretch::host_wait(index, index.rank_of(line), span));
     match arrival {
         // the parts of a collective explain it, and a small window has room for the first lines only
         Some(arrival) => {
             let parts = std::iter::once(transfer_and_waiting(pane, span, arrival)).chain(exposure);
             lines.extend([parts.collect::<Vec<_>>().join(", "), timing]);
+            lines.extend(wait);
         }
-        None => lines.extend(std::iter::once(timing).chain(exposure)),
+        // in front of the times: it is why the kernel started so late
+        None => lines.extend(wait.into_iter().chain([timing]).chain(exposure)),
     }
     lines.extend(experts(view, &info.kind, span));
     lines.extend(work(pane, span, arrival));

@@ -4,9 +4,10 @@ use super::info::{bounds, draw_lines, exact};
 use super::lists::{SHORT_NAME, brief, plus};
 use super::state::measure::MeasuredInterval;
 use super::state::window::TimeWindow;
-use super::state::{Pane, TimelineView};
+use super::state::{Pane, TimelineView, TraceIndex};
 use crate::face::tui::prelude::*;
 use base::text::latency;
+use trace::Span;
 
 /// Lines of numbers, wrapped when drawn; empty until computed.
 pub fn content(view: &TimelineView) -> Vec<String> {
@@ -30,9 +31,7 @@ pub fn gap(view: &TimelineView) -> Vec<String> {
     let [before, after] = [before, after].map(|at| &index.trace.spans[at]);
     let name = |span| brief(index.name(span), SHORT_NAME);
     let mut lines = vec![format!("idle between {} and {}", name(before), name(after))];
-    // in ladderscope's own traces, ready times refer to operands, not launches
-    if index.trace.meta.import.is_some() && after.is_launch_known() {
-        let launched = after.ready_ns;
+    if let Some(launched) = launched_at(index, after) {
         lines.push(match launched > gap.from {
             true => {
                 let delay = launched.saturating_sub(gap.from);
@@ -55,12 +54,39 @@ pub fn gap(view: &TimelineView) -> Vec<String> {
             ),
         });
     }
-    let launch = index.trace.ranges.get(after.launched.range as usize);
-    let during = launch.and_then(|range| index.range_during(rank, range.thread, gap));
-    lines.extend(during.map(|(range, filled)| {
-        format!("meanwhile its thread was in {} for {}", index.range_name(range), ns(filled))
-    }));
+    lines.extend(
+        host_during(index, rank, gap, after).map(|host| format!("meanwhile its thread was {host}")),
+    );
     lines
+}
+
+/// Time of the launch of a span; unknown in ladderscope's own traces, whose ready times refer to operands.
+fn launched_at(index: &TraceIndex, span: &Span) -> Option<i64> {
+    (index.trace.meta.import.is_some() && span.is_launch_known()).then_some(span.ready_ns)
+}
+
+/// Innermost range or operator during most of a gap of a rank (by index), on the thread that launched the work after it: `in
+/// aten::addmm for 2.43 ms`.
+fn host_during(index: &TraceIndex, rank: usize, gap: TimeWindow, after: &Span) -> Option<String> {
+    let launch = index.trace.ranges.get(after.launched.range as usize)?;
+    let (range, filled) = index.range_during(rank, launch.thread, gap)?;
+    Some(format!("in {} for {}", index.range_name(range), ns(filled)))
+}
+
+/// Wait of the GPU for the host before a span of a rank (by index); `None` if the rank was not idle before it, or mostly for
+/// another reason.
+pub fn host_wait(index: &TraceIndex, rank: usize, span: &Span) -> Option<String> {
+    let launched = launched_at(index, span)?;
+    let just_before = TimeWindow::new(span.start_ns.saturating_sub(1), span.start_ns);
+    let (before, _) = index.around_gap(rank, just_before)?;
+    let gap = TimeWindow::new(index.trace.spans[before].end_ns, span.start_ns);
+    let delay = launched.saturating_sub(gap.from);
+    if delay <= 0 || delay < span.start_ns.saturating_sub(launched) {
+        return None;
+    }
+    let host = host_during(index, rank, gap, span);
+    let host = host.map(|host| format!("; its thread was {host}")).unwrap_or_default();
+    Some(format!("the GPU waited {} for the host before it{host}", ns(delay)))
 }
 
 pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {

@@ -10,11 +10,12 @@ use super::row::{Arrival, SpanClass, SpanRow, Spans, ThreadRanges, nearer};
 use super::window::TimeWindow;
 use plan::{Lane, Phase};
 use study::analysis::{ExpertLoads, ExpertTimes};
+use study::rewire::LAUNCH_BOUND;
 use table::Provenance;
 use trace::overlap::Selection;
 pub use trace::overlap::StepKey;
 use trace::overlap::intervals::Coverage;
-use trace::{Range, Span, Trace};
+use trace::{Doubted, ImportReport, Range, Span, Trace};
 
 /// Step with its time range over all ranks and lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +45,16 @@ pub struct RankRows {
 impl RankRows {
     /// Longest exposed communication that touches a window.
     pub fn longest_exposed(&self, window: TimeWindow) -> Option<(i64, i64)> {
-        let all = self.exposed.union();
-        let first = all.partition_point(|(_, to)| *to <= window.from);
-        let within = all[first..].iter().take_while(|(from, _)| *from < window.to);
-        within.max_by_key(|(from, to)| to - from).copied()
+        longest(&self.exposed, window)
     }
+}
+
+/// Longest interval that touches a window.
+fn longest(intervals: &Coverage, window: TimeWindow) -> Option<(i64, i64)> {
+    let all = intervals.union();
+    let first = all.partition_point(|(_, to)| *to <= window.from);
+    let within = all[first..].iter().take_while(|(from, _)| *from < window.to);
+    within.max_by_key(|(from, to)| to.saturating_sub(*from)).copied()
 }
 
 #[derive(Debug)]
@@ -324,30 +330,74 @@ impl TraceIndex {
         }
     }
 
-    /// Window to open a step on, and the span to point at if it is not the window's first: two layers in the middle, or as
-    /// much time around the step's longest exposed stretch if the middle shows less than half of the step's usual
-    /// exposure. The span is the collective that fills this stretch.
+    /// Window to open a step on, and the span to point at if it is not the window's first. The window shows the larger loss of
+    /// the first rank, waiting for the host or exposed communication: two layers in the middle, or as much time around the
+    /// step's longest interval of the loss if the middle shows less than half of its usual share. The span is the work that
+    /// the longest wait delayed, or the collective that fills the exposed interval.
     pub fn opening(&self, step: usize) -> Option<(TimeWindow, Option<usize>)> {
         /// Least exposed share of a step (1/50) to look for its longest stretch.
         const WORTH: i64 = 50;
         let middle = self.two_layers(step);
-        let usual = middle.map(|window| (window, None));
         let (whole, rank) = (self.steps.get(step)?.window, self.ranks.first()?);
-        let within = |window: TimeWindow| rank.exposed.within((window.from, window.to));
-        let all = within(whole);
-        let shows = |window: TimeWindow| {
-            let share = |time: i64, window: TimeWindow| time as f64 / window.width().max(1) as f64;
-            share(within(window), window) >= share(all, whole) / 2.0
+        let waits = self.host_waits(step);
+        let of_host = Coverage::new(waits.iter().map(|(wait, _)| *wait).collect());
+        let within = |part: &Coverage, window: TimeWindow| part.within((window.from, window.to));
+        let share = |part: &Coverage, window: TimeWindow| {
+            within(part, window) as f64 / window.width().max(1) as f64
         };
-        if all.saturating_mul(WORTH) < whole.width() || middle.is_some_and(shows) {
-            return usual;
-        }
-        let Some((from, to)) = rank.longest_exposed(whole) else { return usual };
+        let is_host = share(&of_host, whole) >= LAUNCH_BOUND.max(share(&rank.exposed, whole));
+        let loss = if is_host { &of_host } else { &rank.exposed };
+        let usual = middle.filter(|window| share(loss, *window) >= share(loss, whole) / 2.0);
+        let is_small = within(loss, whole).saturating_mul(WORTH) < whole.width();
+        let longest = longest(loss, whole).filter(|_| !is_small && (is_host || usual.is_none()));
+        let Some((from, to)) = longest else { return middle.map(|window| (window, None)) };
         let width = middle.map_or((to - from).saturating_mul(8), |window| window.width());
         let width = width.max((to - from).saturating_mul(2)).min(whole.width());
         let left = from.saturating_add((to - from) / 2).saturating_sub(width / 2);
-        let window = TimeWindow::new(left, left.saturating_add(width)).within(whole);
-        Some((window, self.collective(0, (from, to))))
+        let around = TimeWindow::new(left, left.saturating_add(width)).within(whole);
+        let window = usual.unwrap_or(around);
+        if !is_host {
+            return Some((window, self.collective(0, (from, to))));
+        }
+        let is_shown = |(wait, span): &&((i64, i64), usize)| {
+            window.from <= wait.0 && window.contains(self.trace.spans[*span].start_ns)
+        };
+        let delayed = waits.iter().filter(is_shown).max_by_key(|((from, to), _)| to - from);
+        Some((window, delayed.map(|(_, span)| *span)))
+    }
+
+    /// Idle time of the first rank in a step (by index) before the host launched its next work (ns), each with that span (an
+    /// index); empty if the trace has no reliable times of launches.
+    fn host_waits(&self, step: usize) -> Vec<((i64, i64), usize)> {
+        let is_reliable = |import: &ImportReport| {
+            !import.doubts(Doubted::Launches) && !import.doubts(Doubted::Durations)
+        };
+        let has_launches = self.trace.meta.import.as_ref().is_some_and(is_reliable);
+        let (Some(step), Some(rank), true) = (self.steps.get(step), self.ranks.first(), has_launches)
+        else {
+            return Vec::new();
+        };
+        let window = step.window;
+        let span = |at: usize| &self.trace.spans[at];
+        let rows = self.rows[rank.rows.clone()].iter();
+        let of_row = |row: &SpanRow| -> Vec<usize> {
+            let places = row.from(self.spans(), window.from)..row.len();
+            let before_end = places
+                .filter_map(|place| row.span(place))
+                .take_while(|at| span(*at).start_ns < window.to);
+            before_end.filter(|at| span(*at).start_ns >= window.from).collect()
+        };
+        let mut spans: Vec<usize> = rows.flat_map(of_row).collect();
+        spans.sort_by_key(|at| span(*at).start_ns);
+        let (mut waits, mut busy_to) = (Vec::new(), window.from);
+        for at in spans {
+            let Span { ready_ns, end_ns, .. } = *span(at);
+            if span(at).is_launch_known() && ready_ns > busy_to {
+                waits.push(((busy_to, ready_ns), at));
+            }
+            busy_to = busy_to.max(end_ns);
+        }
+        waits
     }
 
     /// Window of two layers in the middle of a step of the first rank; without layers, of five collectives, or of 25 of

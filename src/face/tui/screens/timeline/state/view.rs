@@ -130,7 +130,7 @@ pub struct TimelineView {
     pub panel: Option<TimelinePanel>,
     /// Levels that are open, in the order in which they were opened.
     pub levels: Vec<TimelineLevel>,
-    /// Exposed communication that was left by going to a call; opened again, it goes on to the next call.
+    /// Exposed communication that was left by going to a call; opened again, it shows that call.
     pub left: Option<Stretches>,
     /// Steps of the upper trace with their partners in the lower one.
     pub alignment: StepAlignment,
@@ -151,7 +151,7 @@ pub struct TimelineView {
 }
 
 impl TimelineView {
-    /// Opens a trace on two layers in the middle of a typical step, or in full if it has no steps.
+    /// Opens a trace on two layers of a typical step that show its largest loss, or in full if it has no steps.
     pub fn new(index: Arc<TraceIndex>) -> Self {
         let window = index.bounds;
         let mut view = Self {
@@ -530,17 +530,17 @@ impl TimelineView {
         }
     }
 
-    /// Zooms to two layers of a step, with the cursor at the exposed collective shown instead, else at a collective in
-    /// their middle, else at their first operation.
+    /// Zooms to the window to open a step on, with the cursor at its span, else at a collective in the middle, else at the
+    /// first operation.
     fn zoom_to_layers(&mut self, step: usize) {
         let pane = self.pane_mut();
-        let Some((window, exposed)) = pane.index.opening(step) else { return };
+        let Some((window, span)) = pane.index.opening(step) else { return };
         let quarter = window.width() / 4;
         let middle = (window.from.saturating_add(quarter), window.to.saturating_sub(quarter));
         let starts_inside = |span: &usize| pane.index.trace.spans[*span].start_ns >= window.from;
-        let exposed = exposed.or_else(|| pane.index.collective(0, middle).filter(starts_inside));
+        let span = span.or_else(|| pane.index.collective(0, middle).filter(starts_inside));
         let window = window.shifted(pane.origin.saturating_neg());
-        match exposed.and_then(|span| pane.index.find(span)) {
+        match span.and_then(|span| pane.index.find(span)) {
             Some((line, place)) => pane.go_to(line, place),
             None => {
                 pane.prefer_busy_row(window);

@@ -191,6 +191,28 @@ fn a_launch_bound_trace_opens_with_the_ranges_of_the_host() {
     with(vec![imported()], (120, 40)).hides("▾ thread 0");
 }
 
+/// Kernels of 2 us, each launched long after the one before ended, with one longer gap in the middle.
+#[test]
+fn a_launch_bound_trace_opens_on_the_longest_wait_for_the_host() {
+    const LATE: usize = 103;
+    let mut trace = imported().trace;
+    let kernel = *trace.spans.iter().find(|span| span.operation == 0).expect("a kernel");
+    let kernels = (0..200).map(|at| {
+        let start_ns = 1_000_000 + at as i64 * 10_000 + if at < LATE { 0 } else { 30_000 };
+        trace::Span { ready_ns: start_ns - 1_000, start_ns, end_ns: start_ns + 2_000, ..kernel }
+    });
+    trace.spans = kernels.collect();
+    for size in [(200, 60), (120, 40), (80, 24), (60, 16)] {
+        let driver = with(vec![TraceIndex::new("eager".into(), trace.clone())], size);
+        let view = view(&driver);
+        assert_eq!(view.span(), Some(&trace.spans[LATE]), "the work after the gap");
+        let step = view.pane().index.steps[0].window;
+        assert!(view.window.width() * 4 < step.width(), "25 of 200 kernels");
+        assert!(view.window.contains(trace.spans[LATE - 1].end_ns), "the gap is shown");
+        driver.shows("the GPU waited 37.0 us for the host before it");
+    }
+}
+
 #[test]
 fn a_long_name_of_a_stream_takes_the_room_of_its_indentation() {
     let mut trace = imported().trace;
@@ -218,6 +240,20 @@ fn the_launch_of_a_kernel_is_marked_in_its_thread() {
     let shown = driver.screen();
     let thread = shown.lines().find(|line| line.contains("▸ thread 0")).expect("a thread");
     assert!(thread.contains('↓'), "{shown}");
+    // at every zoom, the mark takes no letter of a name
+    for _ in 0..8 {
+        let shown = driver.screen();
+        let lane = |line: &str| line.chars().skip(layout::LANE_LABEL.into()).collect::<String>();
+        let marked = shown.lines().filter(|line| line.contains("thread 0")).map(lane);
+        for lane in marked.filter(|lane| lane.contains('↓')) {
+            let words = lane.split(['─', '├', '┤', '↓', ' ', '┊', '╷', '╫']);
+            for word in words.map(|word| word.trim_end_matches('…')) {
+                let names = ["ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"];
+                assert!(names.iter().any(|name| name.starts_with(word)), "{word}: {shown}");
+            }
+        }
+        driver.taps("+");
+    }
 }
 
 /// Two operators in the first step of rank 0, of which a profile had five.
@@ -288,6 +324,32 @@ fn operators_unfold_below_the_ranges_of_their_thread() {
     driver.tap(KeyCode::Down);
     driver.shows("operator on rank 0, thread 0, depth 0");
     driver.shows("the first 2 of 5");
+}
+
+#[test]
+fn a_search_goes_to_kernels_before_operators() {
+    let mut trace = with_operators().trace;
+    let host = HostWork {
+        names: vec!["aten::gemm".into(), "aten::narrow".into()],
+        ..(*trace.meta.host).clone()
+    };
+    trace.meta.host = Arc::new(host);
+    let mut driver = with(vec![TraceIndex::new("eager".into(), trace)], (120, 40));
+    // from the thread of the operator, too
+    driver.tap(KeyCode::Down);
+    driver.tap(KeyCode::Down);
+    driver.taps("/gemm");
+    driver.tap(KeyCode::Enter);
+    assert!(view(&driver).span().is_some(), "{}", driver.screen());
+    let mut operators = 0;
+    for _ in 0..13 {
+        driver.taps("n");
+        if view(&driver).span().is_none() {
+            driver.shows("13 of 13");
+            operators += 1;
+        }
+    }
+    assert_eq!(operators, 1, "after the last of 12 kernels");
 }
 
 #[test]
