@@ -352,7 +352,7 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
     let shape = info.shape.replace(", ", ",\u{a0}");
     let mut lines = vec![format!("{what}   {shape}")];
     let (timing, exposure) = (timing(view, span, arrival), exposure(pane, span, arrival));
-    let wait = pane.current().and_then(|line| stretch::host_wait(index, index.rank_of(line), span));
+    let wait = pane.current().and_then(|line| stretch::wait_before(index, index.rank_of(line), span));
     match arrival {
         // the parts of a collective explain it, and a small window has room for the first lines only
         Some(arrival) => {

@@ -21,8 +21,8 @@ pub fn content(view: &TimelineView) -> Vec<String> {
     }
 }
 
-/// Explanation of a selected gap of the cursor's rank: the work before and after it, the launch of the work after it, and
-/// the host's range during it. Empty if the rank is not idle in the selection.
+/// Explanation of a selected gap of the cursor's rank: its cause, the host's range during it, and the work before and after
+/// it. Empty if the rank is not idle in the selection.
 pub fn gap(view: &TimelineView) -> Vec<String> {
     let (pane, index) = (view.pane(), &view.pane().index);
     let Some((selected, line)) = view.selected.zip(pane.current()) else { return Vec::new() };
@@ -30,39 +30,46 @@ pub fn gap(view: &TimelineView) -> Vec<String> {
     let Some((before, after)) = index.around_gap(rank, gap) else { return Vec::new() };
     let [before, after] = [before, after].map(|at| &index.trace.spans[at]);
     let name = |span| brief(index.name(span), SHORT_NAME);
-    let mut lines = vec![format!("idle between {} and {}", name(before), name(after))];
-    if let Some(launched) = launched_at(index, after) {
-        lines.push(match launched > gap.from {
-            true => {
-                let delay = launched.saturating_sub(gap.from);
-                let queued = after.start_ns.saturating_sub(launched);
-                let cause = match delay >= queued {
-                    true => "the GPU waited for the host",
-                    false => "the launch was not the main delay",
-                };
-                let name = name(after);
-                format!(
-                    "{name} was launched {} into the gap, {} before it started: {cause}",
-                    ns(delay),
-                    ns(queued)
-                )
-            }
-            false => format!(
-                "{} was launched {} before the gap: the host was in time",
-                name(after),
-                ns(gap.from.saturating_sub(launched))
-            ),
-        });
-    }
-    lines.extend(
-        host_during(index, rank, gap, after).map(|host| format!("meanwhile its thread was {host}")),
+    let mut lines = host_wait(index, gap, after).map_or_else(
+        || launch(index, gap, after).into_iter().collect(),
+        |wait| vec![format!("the GPU waited {} for the host", ns(wait))],
     );
+    lines.extend(host_during(index, rank, gap, after).map(|host| format!("its thread was {host}")));
+    let of_rank = match index.rank_count() {
+        0 | 1 => String::new(),
+        _ => format!("rank {} ", index.ranks[rank].rank),
+    };
+    lines.push(format!("{of_rank}idle between {} and {}", name(before), name(after)));
     lines
 }
 
 /// Time of the launch of a span; unknown in ladderscope's own traces, whose ready times refer to operands.
 fn launched_at(index: &TraceIndex, span: &Span) -> Option<i64> {
     (index.trace.meta.import.is_some() && span.is_launch_known()).then_some(span.ready_ns)
+}
+
+/// Part of a gap before the launch of the work after it (ns), if that is most of the gap.
+fn host_wait(index: &TraceIndex, gap: TimeWindow, after: &Span) -> Option<i64> {
+    let launched = launched_at(index, after)?;
+    let (wait, queued) = (launched.saturating_sub(gap.from), after.start_ns.saturating_sub(launched));
+    (wait > 0 && wait >= queued).then_some(wait)
+}
+
+/// Launch of the work after a gap that the host did not cause.
+fn launch(index: &TraceIndex, gap: TimeWindow, after: &Span) -> Option<String> {
+    let launched = launched_at(index, after)?;
+    let name = brief(index.name(after), SHORT_NAME);
+    Some(match launched > gap.from {
+        true => format!(
+            "{name} was launched {} into the gap, {} before it started: the launch was not the main delay",
+            ns(launched.saturating_sub(gap.from)),
+            ns(after.start_ns.saturating_sub(launched))
+        ),
+        false => format!(
+            "{name} was launched {} before the gap: the host was in time",
+            ns(gap.from.saturating_sub(launched))
+        ),
+    })
 }
 
 /// Innermost range or operator during most of a gap of a rank (by index), on the thread that launched the work after it: `in
@@ -73,20 +80,16 @@ fn host_during(index: &TraceIndex, rank: usize, gap: TimeWindow, after: &Span) -
     Some(format!("in {} for {}", index.range_name(range), ns(filled)))
 }
 
-/// Wait of the GPU for the host before a span of a rank (by index); `None` if the rank was not idle before it, or mostly for
-/// another reason.
-pub fn host_wait(index: &TraceIndex, rank: usize, span: &Span) -> Option<String> {
-    let launched = launched_at(index, span)?;
+/// Wait of the GPU for the host just before a span of a rank (by index); `None` if the rank was not idle before it, or mostly
+/// for another reason.
+pub fn wait_before(index: &TraceIndex, rank: usize, span: &Span) -> Option<String> {
     let just_before = TimeWindow::new(span.start_ns.saturating_sub(1), span.start_ns);
     let (before, _) = index.around_gap(rank, just_before)?;
     let gap = TimeWindow::new(index.trace.spans[before].end_ns, span.start_ns);
-    let delay = launched.saturating_sub(gap.from);
-    if delay <= 0 || delay < span.start_ns.saturating_sub(launched) {
-        return None;
-    }
+    let wait = host_wait(index, gap, span)?;
     let host = host_during(index, rank, gap, span);
     let host = host.map(|host| format!("; its thread was {host}")).unwrap_or_default();
-    Some(format!("the GPU waited {} for the host before it{host}", ns(delay)))
+    Some(format!("before it, the GPU waited {} for the host{host}", ns(wait)))
 }
 
 pub fn draw(buf: &mut Buffer, area: Rect, view: &TimelineView, theme: Theme) {
@@ -121,11 +124,16 @@ fn one(pane: &Pane, measured: &MeasuredInterval) -> Vec<String> {
         named.map(part).collect::<Vec<_>>().join(" · ")
     };
     let [communication, rest, count] = numbers(pane, measured, latency);
-    let modules = match list(&measured.modules) {
-        modules if modules.is_empty() => "modules: unknown for these operations".into(),
-        modules => format!("modules: {modules}"),
-    };
-    vec![communication, rest, count, format!("kinds: {}", list(&measured.kinds)), modules]
+    let mut lines = vec![communication, rest, count];
+    // an idle interval has no operations to sort
+    if measured.count > 0 {
+        lines.push(format!("kinds: {}", list(&measured.kinds)));
+        lines.push(match list(&measured.modules) {
+            modules if modules.is_empty() => "modules: unknown for these operations".into(),
+            modules => format!("modules: {modules}"),
+        });
+    }
+    lines
 }
 
 /// Communication, all else, and the operations of an interval; times are per rank.

@@ -131,6 +131,10 @@ fn operation_table(
         };
         Line::from(text)
     });
+    if table.order.is_empty() && !rows.is_empty() && area.height > 1 {
+        let words = "no operation has these words in its name";
+        put(buf, area, area.x + 1, area.y + 1, words, theme.style(Role::Dim));
+    }
 }
 
 /// Remark on a row (an index) whose longest execution is an outlier: `, max in step 0`. `None` in a table of one step.

@@ -209,7 +209,7 @@ fn a_launch_bound_trace_opens_on_the_longest_wait_for_the_host() {
         let step = view.pane().index.steps[0].window;
         assert!(view.window.width() * 4 < step.width(), "25 of 200 kernels");
         assert!(view.window.contains(trace.spans[LATE - 1].end_ns), "the gap is shown");
-        driver.shows("the GPU waited 37.0 us for the host before it");
+        driver.shows("before it, the GPU waited 37.0 us for the host");
     }
 }
 
