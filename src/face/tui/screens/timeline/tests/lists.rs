@@ -663,7 +663,7 @@ fn exposed_communication_in_the_smallest_window_keeps_its_share_and_its_frame() 
     driver.tap(KeyCode::Enter);
     driver.taps("E");
     let screen = driver.screen();
-    let bottom = screen.lines().find(|line| line.contains("Enter: next")).expect("the keys");
+    let bottom = screen.lines().find(|line| line.contains("Enter: go to")).expect("the keys");
     assert!(bottom.starts_with('╰') && bottom.ends_with('╯'), "{screen}");
 }
 

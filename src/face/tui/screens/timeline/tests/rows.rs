@@ -202,13 +202,17 @@ fn a_launch_bound_trace_opens_on_the_longest_wait_for_the_host() {
         trace::Span { ready_ns: start_ns - 1_000, start_ns, end_ns: start_ns + 2_000, ..kernel }
     });
     trace.spans = kernels.collect();
-    for size in [(200, 60), (120, 40), (80, 24), (60, 16)] {
-        let driver = with(vec![TraceIndex::new("eager".into(), trace.clone())], size);
-        let view = view(&driver);
-        assert_eq!(view.span(), Some(&trace.spans[LATE]), "the work after the gap");
-        let step = view.pane().index.steps[0].window;
-        assert!(view.window.width() * 4 < step.width(), "25 of 200 kernels");
-        assert!(view.window.contains(trace.spans[LATE - 1].end_ns), "the gap is shown");
+    let open = || TimelineView::new(Arc::new(TraceIndex::new("eager".into(), trace.clone())));
+    let view = open();
+    assert_eq!(view.span(), Some(&trace.spans[LATE]), "the work after the gap");
+    let step = view.pane().index.steps[0].window;
+    assert!(view.window.width() * 4 < step.width(), "25 of 200 kernels");
+    assert!(view.window.contains(trace.spans[LATE - 1].end_ns), "the gap is shown");
+    for (columns, rows) in [(200, 60), (120, 40), (80, 24), (60, 16)] {
+        let mut driver = with(vec![TraceIndex::new("eager".into(), trace.clone())], (columns, rows));
+        driver.state.timeline.view = Some(open());
+        let effects = driver.send(Message::Resize(columns, rows));
+        driver.answer(effects);
         driver.shows("before it, the GPU waited 37.0 us for the host");
     }
 }
