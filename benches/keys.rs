@@ -13,6 +13,7 @@ mod made_up_trace;
 #[path = "../tests/it/pty.rs"]
 mod pty;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,11 @@ fn milliseconds(d: Duration) -> f64 {
 
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * q).round() as usize]
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    quantile(&times, 0.5)
 }
 
 fn report(what: &str, mut times: Vec<f64>) {
@@ -145,18 +151,29 @@ fn main() {
         workbench.press(screen);
         std::thread::sleep(Duration::from_millis(500));
         let (mut times, mut without) = (Vec::new(), 0);
+        let mut by_key = BTreeMap::<&str, Vec<f64>>::new();
         for key in list.iter().cycle().take(keys) {
             // not in step with frames that the sweep causes
             std::thread::sleep(Duration::from_millis(7 + times.len() as u64 % 5));
             let (began, before) = (Instant::now(), workbench.written());
             workbench.press(key);
             match frame(&workbench, began, before) {
-                Some(time) => times.push(time),
+                Some(time) => {
+                    times.push(time);
+                    by_key.entry(key).or_default().push(time);
+                }
                 None => without += 1,
             }
         }
         all.extend(times.clone());
         report(&format!("key to frame: {name}"), times);
+        if let Some((key, p50)) = by_key
+            .into_iter()
+            .map(|(key, times)| (key, median(times)))
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+        {
+            println!("  slowest key {key:?}: p50 {p50:.2} ms");
+        }
         if without > 0 {
             println!("  {without} keys changed nothing on the screen within 2 s, and are not counted");
         }
