@@ -70,6 +70,30 @@ pub fn bootstrap<const SIDES: usize>(
     resample(sides, statistic).and_then(interval95)
 }
 
+/// 95 % interval of a function of the sides' medians in a round: by Student's t over the rounds, of a single round by
+/// [`bootstrap`] of its samples. `None` with fewer than [`LEAST_SAMPLES`] samples a side, if sides differ in rounds, and if
+/// the function has no finite value in a round.
+pub fn interval_over_rounds<const SIDES: usize>(
+    sides: [&[Vec<f64>]; SIDES],
+    statistic: impl Fn([f64; SIDES]) -> f64,
+) -> Option<[f64; 2]> {
+    let rounds = sides.first()?.len();
+    let is_complete = |side: &&[Vec<f64>]| {
+        side.len() == rounds && side.iter().map(Vec::len).sum::<usize>() >= LEAST_SAMPLES
+    };
+    if !sides.iter().all(is_complete) {
+        return None;
+    }
+    if rounds < 2 {
+        return bootstrap(sides, statistic);
+    }
+    let of_round = |round: usize| {
+        Some(statistic(sides.map(|side| median(&side[round]).unwrap_or(f64::NAN))))
+            .filter(|value| value.is_finite())
+    };
+    interval_of_few(&(0..rounds).map(of_round).collect::<Option<Vec<f64>>>()?)
+}
+
 /// 95 % bootstrap interval of any function of the drawn pools; see [`resample_pools`].
 pub fn bootstrap_pools<S: Copy>(
     sides: &[&[Vec<S>]],
@@ -253,6 +277,19 @@ mod tests {
         let [low, high] = bootstrap([&six], |[m]| m).unwrap();
         assert!((1.0..3.5).contains(&low) && (3.5..=6.0).contains(&high), "{low}..{high}");
         assert_eq!(bootstrap([&six[..], &six[..1]], |[a, b]| a / b), None, "rounds do not pair");
+    }
+
+    #[test]
+    fn intervals_over_rounds_are_students_of_each_rounds_value() {
+        let [fast, slow] =
+            [1.0, 2.0].map(|by| [1.0, 2.0, 4.0].map(|round: f64| vec![round * by, round * by]).to_vec());
+        let difference = |[a, b]: [f64; 2]| a - b;
+        assert_eq!(interval_over_rounds([&slow, &fast], difference), interval_of_few(&[1.0, 2.0, 4.0]));
+        assert_eq!(interval_over_rounds([&slow, &fast], |[a, b]| a / b), Some([2.0, 2.0]));
+        assert_eq!(interval_over_rounds([&slow, &fast], |_| f64::NAN), None);
+        assert_eq!(interval_over_rounds([&slow[..2], &fast[..2]], difference), None, "too few samples");
+        let single = [vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]];
+        assert_eq!(interval_over_rounds([&single], |[m]| m), bootstrap([&single], |[m]| m));
     }
 
     #[test]

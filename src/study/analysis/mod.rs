@@ -5,6 +5,7 @@
 //! [`trace::overlap`]. For records, [`pareto()`] finds frontiers and [`compare()`] matched pairs with intervals
 //! ([`base::statistics`]); a [`RunTable`] arranges records for sorting, filtering ([`filter`]) and export.
 
+mod apart;
 mod arrivals;
 mod clocks;
 mod collectives;

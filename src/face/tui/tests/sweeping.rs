@@ -931,7 +931,7 @@ fn a_cancelled_cell_is_taken_back_before_its_turn_or_runs_after_the_sweep() {
     press(&mut driver, KeyCode::Down);
     keys(&mut driver, "c");
     driver.shows(
-        "cancelled ladder tp2: r runs it after the sweep; rounds measured apart are not compared",
+        "cancelled ladder tp2: r runs it after the sweep; rounds measured over 10 min apart are not compared",
     );
     assert!(driver.state.live.follow, "the next cell is shown when it starts");
     let effects = keys(&mut driver, "c");

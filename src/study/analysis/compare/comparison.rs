@@ -13,6 +13,7 @@
 //! Architectures that beat `upper-bound`. It drops only the communication of `standard`, so architectures that compute
 //! less than `standard` can be faster.
 
+use jiff::SignedDuration;
 use serde::Serialize;
 
 use super::matching::PooledCell;
@@ -80,9 +81,12 @@ pub struct Comparison {
     pub above_upper_bound: Option<Difference>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasureComparison>,
-    /// Number of rounds that both cells have, but not side by side, so that the machine may have changed between them.
+    /// Number of rounds that both cells have, but measured so long after each other that the machine may have changed.
     #[serde(skip)]
     pub rounds_apart: usize,
+    /// Longest time between the runs of such a round.
+    #[serde(skip)]
+    pub longest_apart: Option<SignedDuration>,
     /// Published speedup of these cells with the error of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_speedup: Option<PublishedValue>,
@@ -134,6 +138,15 @@ impl PairVerdict {
     /// True if the samples do not decide which side is faster.
     pub fn is_undecided(self) -> bool {
         matches!(self, Self::Chance | Self::Unknown)
+    }
+}
+
+/// `41 min`, `2 h 10 min`, `3 days`.
+pub(super) fn minutes(time: SignedDuration) -> String {
+    match time.as_mins() {
+        all @ ..60 => format!("{all} min"),
+        all @ 60..2880 => format!("{} h {:02} min", all / 60, all % 60),
+        all => format!("{} days", all / 1440),
     }
 }
 
@@ -210,11 +223,11 @@ impl Comparison {
     }
 
     /// Reason for [`PairVerdict::Unknown`].
-    pub fn why_unknown(&self) -> &'static str {
-        match self.baseline_side.rounds.min(self.side.rounds) {
-            _ if self.rounds_apart > 0 => "measured apart",
-            2 => "too few rounds",
-            _ => "too few samples",
+    pub fn why_unknown(&self) -> String {
+        match (self.longest_apart, self.baseline_side.rounds.min(self.side.rounds)) {
+            (Some(apart), _) => format!("measured {} apart", minutes(apart)),
+            (None, 2) => "too few rounds".into(),
+            (None, _) => "too few samples".into(),
         }
     }
 

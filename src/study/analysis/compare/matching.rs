@@ -9,16 +9,18 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use jiff::SignedDuration;
 use rayon::prelude::*;
 
 use super::comparison::Flag;
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Decoding;
+use crate::analysis::apart::runs_apart;
 use crate::analysis::noise::mean_step_ms;
 use base::statistics::{
-    LEAST_SAMPLES, distinct, extent, interval_of_few, interval95, median, p_value, p_value_of_few,
-    resample,
+    LEAST_SAMPLES, distinct, extent, interval_of_few, interval_over_rounds, interval95, median, p_value,
+    p_value_of_few, resample,
 };
 use table::options::{OPTIONS, PAIRS, option};
 use table::{
@@ -72,15 +74,16 @@ pub(super) fn cells(records: &[Record]) -> Vec<PooledCell> {
 type MeasuredShare = (usize, Option<f64>, Option<[f64; 2]>);
 
 /// Gaps closed by the cells of a setting: none if standard and upper-bound differ by no more than noise, so that the interval
-/// of the gap includes 0. Resamples three sides per cell.
+/// of the gap includes 0.
 fn measured_shares(cells: &[PooledCell], setting: &[usize]) -> Vec<MeasuredShare> {
     let limit = |at: &usize| table::limit(&cells[*at].record.spec);
     let last = |wanted| setting.iter().rfind(|at| limit(at) == Some(wanted)).map(|at| &cells[*at]);
     let limits = last(0).zip(last(1));
     let has_no_gap = limits.is_some_and(|(standard, bound)| {
         let [a, b] = step_medians([standard, bound]);
-        let gap = resample([&a, &b], |[standard, bound]| standard - bound);
-        gap.and_then(interval95).is_some_and(|[low, _]| low <= 0.0)
+        // the logarithm of the ratio, which a machine that is slower in some rounds does not change
+        let gap = interval_over_rounds([&a, &b], |[standard, bound]| (standard / bound).ln());
+        gap.is_some_and(|[low, _]| low <= 0.0)
     });
     let judge = |at: &usize| {
         let cell = &cells[*at];
@@ -97,7 +100,9 @@ fn measured_shares(cells: &[PooledCell], setting: &[usize]) -> Vec<MeasuredShare
         let limits = limits.filter(|_| share.is_some());
         let interval =
             limits.and_then(|(standard, bound)| hidden_share_interval([standard, cell, bound]));
-        (*at, share, interval)
+        // an outlier can move the interval of the mean off the share
+        let ends = |([low, high], share): ([f64; 2], f64)| [low.min(share), high.max(share)];
+        (*at, share, interval.zip(share).map(ends))
     };
     setting.par_iter().map(judge).collect()
 }
@@ -429,53 +434,60 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Interval of a cell's gap closed, from `standard`, the cell and `upper-bound` resampled in the same rounds; `None`
-/// with few samples or if the gap between the limits may be 0.
+/// Interval of a cell's gap closed, from the rounds that `standard`, the cell and `upper-bound` share; `None` with few
+/// samples or if a round has no gap between the limits.
 fn hidden_share_interval(cells: [&PooledCell; 3]) -> Option<[f64; 2]> {
     let [a, b, c] = step_medians(cells);
     let share = |medians| hidden_share(medians).unwrap_or(f64::NAN);
-    resample([&a, &b, &c], share).and_then(interval95)
+    interval_over_rounds([&a, &b, &c], share)
 }
 
 /// Rounds in which cells are compared.
 pub(super) struct ComparedRounds {
     pub rounds: BTreeSet<u32>,
-    /// Rounds that all cells have, but not side by side, so that the machine may have changed between them. They are
+    /// Rounds that all cells have, but [measured apart](crate::analysis::apart), with the longest time in between. They are
     /// compared only if there are no others.
-    pub apart: BTreeSet<u32>,
+    pub apart: BTreeMap<u32, SignedDuration>,
 }
 
 impl ComparedRounds {
     pub fn new(cells: &[&PooledCell]) -> Self {
         let rounds: Vec<BTreeSet<u32>> =
             cells.iter().map(|cell| cell.rounds.keys().copied().collect()).collect();
-        let runs: Vec<&Record> = cells.iter().flat_map(|cell| &cell.runs).collect();
-        Self::of_runs(&rounds, &runs)
+        Self::of_runs(&rounds, cells.iter().map(|cell| &cell.runs))
     }
 
-    /// Takes the rounds of each cell, and the runs of all of them.
-    pub fn of_runs(cells: &[BTreeSet<u32>], runs: &[&Record]) -> Self {
+    /// Takes the rounds and the runs of each cell.
+    pub fn of_runs<'a>(
+        cells: &[BTreeSet<u32>],
+        runs: impl IntoIterator<Item = impl IntoIterator<Item = &'a Record>>,
+    ) -> Self {
         let rounds = cells.first().into_iter().flatten().copied();
         let is_shared = |round: &u32| cells.iter().all(|rounds| rounds.contains(round));
-        let (apart, beside): (BTreeSet<u32>, BTreeSet<u32>) =
-            rounds.filter(is_shared).partition(|round| is_apart(runs, *round));
-        let rounds = if beside.is_empty() { apart.clone() } else { beside };
-        Self { rounds, apart }
+        let shared: BTreeSet<u32> = rounds.filter(is_shared).collect();
+        let mut apart: BTreeMap<u32, SignedDuration> = BTreeMap::new();
+        for (run, since) in runs_apart(runs).into_iter().filter(|(run, _)| shared.contains(&run.round)) {
+            let longest = apart.entry(run.round).or_default();
+            *longest = since.max(*longest);
+        }
+        let beside: BTreeSet<u32> =
+            shared.iter().filter(|round| !apart.contains_key(round)).copied().collect();
+        Self { rounds: if beside.is_empty() { shared } else { beside }, apart }
+    }
+
+    /// Longest time between the runs of a round that was measured apart.
+    pub fn longest_apart(&self) -> Option<SignedDuration> {
+        self.apart.values().max().copied()
     }
 
     /// True if cells have several rounds, but only one side by side, or none: noise between rounds is then unknown.
     pub fn are_too_few(&self) -> bool {
-        !self.apart.is_empty() && (self.rounds.len() < 2 || self.rounds == self.apart)
+        !self.apart.is_empty() && (self.rounds.len() < 2 || self.are_all_apart())
     }
-}
 
-/// True if another round ran between the first and the last run of this round, as after a resume. Takes the runs of all
-/// compared cells and ignores those outside experiments.
-fn is_apart(runs: &[&Record], round: u32) -> bool {
-    let runs = || runs.iter().filter(|run| run.experiment.is_some());
-    let of_round = || runs().filter(|run| run.round == round).map(|run| run.created.as_str());
-    let (Some(first), Some(last)) = (of_round().min(), of_round().max()) else { return false };
-    runs().any(|run| run.round != round && first < run.created.as_str() && run.created.as_str() < last)
+    pub fn are_all_apart(&self) -> bool {
+        self.rounds.iter().all(|round| self.apart.contains_key(round))
+    }
 }
 
 /// Rounds in which cells are compared, and measured cells with these rounds only; whole if they have none in common.

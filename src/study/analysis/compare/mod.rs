@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rayon::prelude::*;
 
-use self::comparison::LEVEL;
+use self::comparison::{LEVEL, minutes};
 use self::matching::{Ratio, cells, with_shared_rounds};
 use crate::analysis::noise::flags;
 use crate::analysis::{Difference, PublishedValue, Varied};
@@ -242,14 +242,15 @@ impl Pair<'_> {
                 rounds[0], rounds[1]
             )));
         }
-        if !compared.apart.is_empty() {
-            let what = match compared.apart == compared.rounds {
+        if let Some(longest) = compared.longest_apart() {
+            let what = match compared.are_all_apart() {
                 true => "none was measured side by side, so the machine may have changed between them",
                 false => "they do not count, as the machine may have changed between them",
             };
             flags.push(flag(format!(
-                "{matched}: rounds {:?} of {from} and {to} were measured apart; {what}",
-                compared.apart
+                "{matched}: rounds {:?} of {from} and {to} were measured apart, up to {}; {what}",
+                compared.apart.keys().collect::<Vec<_>>(),
+                minutes(longest)
             )));
         }
         let (mut baseline_side, mut side) = (Side::new(baseline_cell), Side::new(cell));
@@ -291,6 +292,7 @@ impl Pair<'_> {
             saved: Difference::new(baseline_cell.decoding(), cell.decoding()),
             measured: None,
             rounds_apart: compared.apart.len(),
+            longest_apart: compared.longest_apart(),
             published_speedup: PublishedValue::of_speedup([&baseline.spec, &other.spec], speedup),
             above_upper_bound: self.upper_bound.and_then(|limit| {
                 let (_, [cell, limit]) = &with_shared_rounds([self.other, limit]);

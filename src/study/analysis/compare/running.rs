@@ -23,8 +23,8 @@ pub fn ratio_so_far(
 ) -> Option<RatioSoFar> {
     let sides = [cell, baseline];
     let rounds = sides.map(|side| side.keys().copied().collect::<BTreeSet<u32>>());
-    let runs: Vec<&Record> = sides.iter().flat_map(|side| side.values()).map(|run| &**run).collect();
-    let compared = ComparedRounds::of_runs(&rounds, &runs);
+    let runs = sides.map(|side| side.values().map(|run| &**run));
+    let compared = ComparedRounds::of_runs(&rounds, runs);
     if compared.are_too_few() {
         return None;
     }
@@ -46,14 +46,14 @@ mod tests {
     use super::*;
     use table::{Sample, Spec, Status};
 
-    /// Runs of a cell in rounds 0, 1, ... with one sample each, `begun` at these times.
-    fn runs(completions_ms: &[f64], begun: &[&str]) -> BTreeMap<u32, Arc<Record>> {
+    /// Runs of a cell in rounds 0, 1, ... with one sample each, `begun` at these minutes.
+    fn runs(completions_ms: &[f64], begun: &[u32]) -> BTreeMap<u32, Arc<Record>> {
         let spec = Spec { batch: 1, output_tokens: 2, ..Spec::default() };
-        let run = |(round, (ms, begun)): (u32, (&f64, &&str))| {
+        let run = |(round, (ms, begun)): (u32, (&f64, &u32))| {
             let sample = Sample { prefill_ms: 0.0, decode_ms: *ms, steps_ms: Vec::new(), overlap: None };
             let record = Record {
                 round,
-                created: (*begun).to_owned(),
+                created: format!("2026-01-01T00:{begun:02}:00Z"),
                 experiment: Some("p2p".to_owned()),
                 samples: Arc::new(vec![sample]),
                 ..Record::new(spec.clone(), Status::Ok, None)
@@ -72,18 +72,18 @@ mod tests {
     #[test]
     fn only_rounds_that_both_cells_have_are_compared() {
         // the machine is half as fast in the second round
-        let standard = runs(&[10.0, 20.0], &["1", "3"]);
-        is_ratio([&standard, &runs(&[8.0], &["2"])], 1.25, 1);
-        is_ratio([&standard, &runs(&[8.0, 16.0], &["2", "4"])], 1.25, 2);
+        let standard = runs(&[10.0, 20.0], &[1, 3]);
+        is_ratio([&standard, &runs(&[8.0], &[2])], 1.25, 1);
+        is_ratio([&standard, &runs(&[8.0, 16.0], &[2, 4])], 1.25, 2);
         assert_eq!(ratio_so_far(&standard, &BTreeMap::new()), None);
     }
 
     #[test]
     fn rounds_measured_apart_do_not_count_next_to_others() {
-        let standard = runs(&[10.0, 10.0, 20.0, 20.0], &["1", "3", "5", "6"]);
-        // its third round ran after the fourth one of standard
-        is_ratio([&standard, &runs(&[8.0, 8.0, 40.0], &["2", "4", "7"])], 1.25, 2);
-        let standard = runs(&[10.0, 20.0, 20.0], &["1", "3", "4"]);
-        assert_eq!(ratio_so_far(&standard, &runs(&[8.0, 40.0], &["2", "5"])), None, "one side by side");
+        let standard = runs(&[10.0, 10.0, 20.0, 20.0], &[1, 3, 5, 6]);
+        // its third round ran half an hour later
+        is_ratio([&standard, &runs(&[8.0, 8.0, 40.0], &[2, 4, 35])], 1.25, 2);
+        let standard = runs(&[10.0, 20.0, 20.0], &[1, 3, 4]);
+        assert_eq!(ratio_so_far(&standard, &runs(&[8.0, 40.0], &[2, 35])), None, "one side by side");
     }
 }

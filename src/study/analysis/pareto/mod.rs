@@ -2,10 +2,9 @@
 //!
 //! This file makes a point of each cell, in groups of comparable cells named by the parts that differ, and has the
 //! columns of all tables. [`axes`] defines the plotted measures, [`frontier`] marks the frontiers and reads them at
-//! fixed latencies, [`apart`] finds cells that were not measured side by side, [`area`] computes the area that one
-//! frontier gains over another, [`overlay`] reads external points, which never join a frontier.
+//! fixed latencies, [`area`] computes the area that one frontier gains over another, [`overlay`] reads external points,
+//! which never join a frontier.
 
-mod apart;
 mod area;
 mod axes;
 mod frontier;
@@ -28,6 +27,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::apart::runs_apart;
 use crate::validate::TieBand;
 use base::statistics::bootstrap;
 use plan::{Architecture, ExpertLoad};
@@ -167,7 +167,7 @@ pub fn pareto(records: &[Record]) -> Vec<ParetoPoint> {
 /// (no TPOT with a single output token) is on no frontier.
 pub fn pareto_on(records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
     let cells = CellRuns::group(records);
-    let apart = apart::measured_apart(&cells);
+    let apart = measured_apart(&cells);
     let of_cell = |(cell, is_apart): (&CellRuns<'_>, &bool)| point(cell, axes, *is_apart);
     let mut points: Vec<(ParetoPoint, String)> =
         cells.par_iter().zip(&apart).filter_map(of_cell).collect();
@@ -187,6 +187,31 @@ pub fn pareto_on(records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
     let divided: BTreeSet<String> = divided.map(|point| point.group.clone()).collect();
     points.iter_mut().for_each(|point| point.has_divisions = divided.contains(&point.group));
     points
+}
+
+/// Setting that comparisons match cells by: cell key without the architecture, and host. `None` for simulations.
+fn measured_setting(cell: &CellRuns<'_>) -> Option<(String, Option<String>)> {
+    let run: &Record = cell.runs.first().filter(|run| run.provenance != Provenance::Simulated)?;
+    let standard = Spec { architecture: Architecture::Standard, ..run.spec.clone() };
+    Some((standard.key(), host(run)))
+}
+
+/// True for each cell with a round that was [measured apart](super::apart) from the other architectures of its setting.
+fn measured_apart(cells: &[CellRuns<'_>]) -> Vec<bool> {
+    let mut settings: HashMap<(String, Option<String>), Vec<usize>> = HashMap::new();
+    for (at, cell) in cells.iter().enumerate() {
+        if let Some(setting) = measured_setting(cell) {
+            settings.entry(setting).or_default().push(at);
+        }
+    }
+    let mut apart = vec![false; cells.len()];
+    for cells_of in settings.into_values() {
+        let late = runs_apart(cells_of.iter().map(|at| cells[*at].ok()));
+        for at in cells_of {
+            apart[at] = cells[at].ok().any(|run| late.iter().any(|(late, _)| std::ptr::eq(*late, run)));
+        }
+    }
+    apart
 }
 
 /// Splits groups whose quality was measured on different texts, since those numbers are not comparable.

@@ -245,9 +245,9 @@ fn verdict_words(pair: &Comparison) -> String {
         PairVerdict::Faster if pair.is_limit_ahead() => return "▲ the limit".to_owned(),
         PairVerdict::Faster => return "▲ faster".to_owned(),
         PairVerdict::Slower => return "▼ slower".to_owned(),
-        PairVerdict::Same => "negligible difference",
-        PairVerdict::TooClose => "too close to call",
-        PairVerdict::Chance => "not significant",
+        PairVerdict::Same => "negligible difference".into(),
+        PairVerdict::TooClose => "too close to call".into(),
+        PairVerdict::Chance => "not significant".into(),
         PairVerdict::Unknown => pair.why_unknown(),
     };
     // the interval is not corrected for the number of comparisons

@@ -48,7 +48,7 @@ impl Live {
     fn later(&self, cell: &LiveCell, cx: &Context) -> String {
         let resume = cx.key::<Self>(Act::RetryFailed);
         let has_drift = self.rounds > 1 && !cell.spec.backend.is_simulated();
-        let cost = if has_drift { "; rounds measured apart are not compared" } else { "" };
+        let cost = if has_drift { "; rounds measured over 10 min apart are not compared" } else { "" };
         format!("{resume} runs it after the sweep{cost}")
     }
 

@@ -78,7 +78,7 @@ fn in_the_middle_of_a_sweep_all_numbers_of_a_pair_are_of_the_rounds_that_both_ha
     assert!(report.flags.iter().any(|flag| flag.text.contains("of those that both have")));
 }
 
-/// Rounds 1 and 2 of standard follow all rounds of ladder, after the load of the machine has doubled.
+/// Rounds 1 and 2 of standard follow those of ladder by 20 minutes, after the load of the machine has doubled.
 #[test]
 fn rounds_measured_apart_decide_nothing() {
     let records = |resumed: bool| {
@@ -87,7 +87,7 @@ fn rounds_measured_apart_decide_nothing() {
         for (cell, second) in [(&mut standard, 0), (&mut ladder, 30)] {
             for run in cell {
                 run.experiment = Some("hide".into());
-                let minute = if resumed && second == 0 && run.round > 0 { 10 } else { 0 } + run.round;
+                let minute = if resumed && second == 0 && run.round > 0 { 20 } else { 0 } + run.round;
                 run.created = format!("2026-01-01T00:{minute:02}:{second:02}Z");
             }
         }
@@ -101,7 +101,12 @@ fn rounds_measured_apart_decide_nothing() {
     assert_eq!((pair.side.rounds, pair.rounds_apart), (1, 2));
     let judged = (pair.verdict, pair.speedup_ci95, pair.p_value);
     assert_eq!(judged, (PairVerdict::Unknown, None, None));
-    assert!(report.flags.iter().any(|flag| flag.text.contains("rounds {1, 2} of")), "{report:?}");
+    assert!(
+        report.flags.iter().any(|flag| flag
+            .text
+            .contains("rounds [1, 2] of standard and ladder were measured apart, up to 19 min")),
+        "{report:?}"
+    );
 }
 
 /// The machine is six times as slow in the last round, and ladder 1.6, 2.5 and 1.2 times as fast.
