@@ -39,14 +39,21 @@ impl RunSection {
     }
 }
 
+/// Formats a measure of a run, with its interval; `None` without a value.
+pub type FormatMeasure = fn(&Measure, &Record) -> Option<String>;
+
 /// Returns the nonempty sections of a run; the machine's is last.
-pub fn describe(record: &Record, annotation: Option<&Annotation>) -> Vec<RunSection> {
+pub fn describe(
+    record: &Record,
+    annotation: Option<&Annotation>,
+    format: FormatMeasure,
+) -> Vec<RunSection> {
     let sections = [
         options_section(record, annotation),
-        measures_section(record, MeasureScope::Run),
-        measures_section(record, MeasureScope::Lanes),
-        measures_section(record, MeasureScope::Quality),
-        measures_section(record, MeasureScope::Training),
+        measures_section(record, MeasureScope::Run, format),
+        measures_section(record, MeasureScope::Lanes, format),
+        measures_section(record, MeasureScope::Quality, format),
+        measures_section(record, MeasureScope::Training, format),
         cost_sources_section(record),
         stored_section(record),
         environment_section(record),
@@ -139,14 +146,18 @@ fn stored_section(record: &Record) -> RunSection {
     section
 }
 
-fn measures_section(record: &Record, scope: MeasureScope) -> RunSection {
+fn measures_section(record: &Record, scope: MeasureScope, format: FormatMeasure) -> RunSection {
     let metrics = record.metrics.as_ref();
+    // a pool of simulations has the numbers of one of them: they are equal
+    let pooled = Some(record.runs.len());
+    let pooled = pooled.filter(|runs| *runs > 1 && record.provenance != Provenance::Simulated);
     let (title, basis) = match scope {
         MeasureScope::Run => {
             let samples = counted(metrics.map_or(0, |m| m.samples as usize), "sample");
             let has_intervals = metrics.is_some_and(|m| m.tokens_per_s_ci95.is_some());
             let intervals = if has_intervals { " [95 % interval]" } else { "" };
-            ("Metrics", format!("medians{intervals} over {samples}"))
+            let of = pooled.map_or_else(String::new, |runs| format!(" of {}", counted(runs, "round")));
+            ("Metrics", format!("medians{intervals} over {samples}{of}"))
         }
         MeasureScope::Quality => {
             let about = record.quality.as_ref().map(|quality| quality.full_basis());
@@ -157,7 +168,11 @@ fn measures_section(record: &Record, scope: MeasureScope) -> RunSection {
             ("Training", about.unwrap_or_default())
         }
         MeasureScope::Lanes | MeasureScope::Runs => {
-            ("Overlap", "decode phase of one sample, mean over ranks".to_owned())
+            let basis = match pooled {
+                Some(_) => "decode phase of one sample per round, mean over rounds and ranks",
+                None => "decode phase of one sample, mean over ranks",
+            };
+            ("Overlap", basis.to_owned())
         }
     };
     let is_timed = matches!(scope, MeasureScope::Run | MeasureScope::Lanes);
@@ -166,7 +181,7 @@ fn measures_section(record: &Record, scope: MeasureScope) -> RunSection {
     // the options say how many samples there are
     let shown = |measure: &&Measure| measure.scope == scope && measure.name != "samples_done";
     for measure in MEASURES.iter().filter(shown) {
-        let Some(value) = measure.amount_with_interval(record) else { continue };
+        let Some(value) = format(measure, record) else { continue };
         let aside = if measure.name == "completion_ms" { mean_aside(record) } else { String::new() };
         section.line(measure.words, value + &aside);
     }

@@ -207,6 +207,22 @@ impl Measure {
         Some(number + &ends.unwrap_or_default())
     }
 
+    /// Value with unit, in the digits of a screen's list: `27.7 ms`, `17.7 s`.
+    pub fn cell(&self, value: f64) -> String {
+        let (scale, unit) = self.scale_for(value);
+        let unit = if matches!(self.unit, Unit::Ms | Unit::Nats) { unit } else { "" };
+        format!("{} {unit}", self.unit.cell(value * scale)).trim_end().to_owned()
+    }
+
+    /// Like [`Self::cell`], with the interval: `27.7 ms [27.5, 27.9]`.
+    pub fn cell_with_interval(&self, record: &Record) -> Option<String> {
+        let value = self.of(record)?;
+        let (scale, _) = self.scale_for(value);
+        let ends = self.interval_of(record).map(|ends| ends.map(|end| self.unit.cell(end * scale)));
+        let ends = ends.map(|[low, high]| format!(" [{low}, {high}]"));
+        Some(self.cell(value) + &ends.unwrap_or_default())
+    }
+
     /// Axis label with unit: `completion latency (ms)`.
     pub fn axis_title(&self) -> String {
         match self.unit.symbol() {

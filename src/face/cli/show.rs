@@ -12,7 +12,7 @@ use plan::{Architecture, Phase};
 use run::sim::Simulator;
 use study::analysis::{DIFFERENCES, Decoding, Difference, DifferenceRow, REST, difference_rows_table};
 use table::render::{Shown, Table};
-use table::{Record, Spec, Status};
+use table::{Measure, Record, Spec, Status};
 use trace::overlap::{BreakdownRow, Selection};
 
 /// Arguments of `ladderscope show`.
@@ -94,7 +94,9 @@ pub fn text(record: &Record, store: &Store) -> String {
         }
         _ => format!("{} {}  {label}  [{}]\n", record.status.glyph(), record.run, record.provenance),
     };
-    for section in desk::describe(record, store.annotations().of(&record.run)) {
+    let annotations = store.annotations();
+    let annotation = annotations.of(&record.run);
+    for section in desk::describe(record, annotation, Measure::amount_with_interval) {
         let width = if matches!(section.title, "" | "Stored") { 14 } else { 32 };
         match section.title {
             "" => {}

@@ -700,11 +700,28 @@ fn the_details_begin_with_results_and_hashes_are_only_in_the_whole_text() {
     let screen = driver.screen();
     let at =
         |name: &str| screen.find(&format!("│ {name} ")).unwrap_or_else(|| panic!("{name}: {screen}"));
-    assert!(at("TPOT") < at("workload") && at("workload") < at("cores"), "{screen}");
+    assert!(at("TPOT") < at("warning") && at("warning") < at("workload"), "{screen}");
+    assert!(at("workload") < at("cores"), "{screen}");
     driver.hides("sha256");
     driver.keys("W");
     driver.press(KeyCode::End);
     driver.shows("binary sha256");
+}
+
+#[test]
+fn a_long_warning_takes_one_line_of_the_details_and_is_whole_in_the_full_text() {
+    let mut all = records();
+    all.truncate(1);
+    let warning = "decode: mean 9 ms is far above the median 5 ms; some samples may have stalled";
+    all[0].warnings = vec![warning.into()];
+    let mut driver = Driver::empty(80, 50);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.keys("3");
+    driver.state.runs.detail = Some(true);
+    driver.shows("far above the median 5 ms …");
+    driver.hides("stalled");
+    driver.keys("W");
+    driver.shows("stalled");
 }
 
 #[test]
@@ -835,6 +852,24 @@ fn details_of_a_pooled_row_name_the_pool() {
     driver.keys("3*W");
     driver.shows("╭ 3 runs pooled: ladder tp2");
     driver.hides("╭ ladder-2");
+}
+
+#[test]
+fn details_of_a_pooled_row_have_the_basis_and_the_digits_of_its_row() {
+    let mut driver = Driver::empty(120, 50);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(noisy_rounds(), Vec::new())))));
+    driver.keys("3*");
+    driver.state.runs.detail = Some(true);
+    driver.shows("over 9 samples of 3 rounds");
+    driver.shows("decode phase of one sample per round");
+    let pooled = table::aggregate(&noisy_rounds());
+    let ladder = pooled.iter().find(|record| record.spec.architecture.to_string() == "ladder");
+    let tpot = table::measure("tpot").and_then(|tpot| tpot.of(ladder?)).expect("a TPOT");
+    let shown_tpot = base::text::digits(tpot);
+    let screen = driver.screen();
+    let line = screen.lines().find(|line| line.contains("│ TPOT ")).unwrap_or_else(|| panic!("{screen}"));
+    assert!(line.contains(&format!(" {shown_tpot} ms")), "{line}");
+    assert!(screen.contains(&format!(" {shown_tpot} [")), "{screen}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{Pieces, TextView};
 use base::text::without_middle;
 use study::analysis::{ComparedSide, MeasureValues, SideBySide, side_by_side};
-use table::{MeasureScope, Provenance, Unit};
+use table::{MeasureScope, Provenance};
 
 impl Runs {
     pub(super) fn put_side_by_side(two: &[MarkedSide; 2], runs: &Arc<Snapshot>, cx: &mut Context) {
@@ -105,12 +105,7 @@ fn describe(both: &SideBySide, is_cell: [bool; 2], width: usize) -> Vec<Pieces> 
             lines.push(vec![(title.into(), Role::Title)]);
         }
         let measure = both.measure;
-        // rates as in the list
-        let shown = |value: f64| match measure.unit {
-            Unit::Rate => measure.unit.cell(value),
-            _ => measure.amount(value),
-        };
-        let [a, b] = both.values.map(|value| value.map_or("-".into(), shown));
+        let [a, b] = both.values.map(|value| value.map_or("-".into(), |value| measure.cell(value)));
         let ratio = both.ratio().map_or(String::new(), |ratio| format!("x {}", digits(ratio)));
         let name = if measure.name == HIDDEN { "hidden" } else { measure.words };
         lines.push(row(name, &a, &b, &ratio, Role::Text));

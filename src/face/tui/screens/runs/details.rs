@@ -7,9 +7,10 @@ use super::state::{self, Runs};
 use crate::desk::{self, RunSection};
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::TextView;
+use crate::face::tui::widgets::wrap::elided_clauses;
 use base::text::latency;
 use lab::store::Annotations;
-use table::{MeasureScope, Record, measure};
+use table::{Measure, MeasureScope, Record, measure};
 
 pub fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, stored: &Arc<Snapshot>) {
     if area.is_empty() {
@@ -42,7 +43,8 @@ pub fn draw_details(buf: &mut Buffer, area: Rect, cx: &Context, runs: &Runs, sto
 /// Details of a run, one per line; empty if they all fit.
 pub fn cut_details(record: &Record, annotations: &Annotations, area: Rect) -> Vec<String> {
     let (lines, _, fitting) = detail_lines(record, annotations, inside(area));
-    match fitting < lines.len() {
+    let is_short = |(name, says): &(String, String)| name == WARNING && says.ends_with('…');
+    match fitting < lines.len() || lines.iter().any(is_short) {
         true => {
             described(record, annotations).iter().map(|(name, says)| format!("{name}: {says}")).collect()
         }
@@ -59,6 +61,7 @@ fn detail_lines(
     let detail_rows = |area| {
         let mut lines = described(record, annotations);
         lines.retain(|(name, _)| !is_hash(name));
+        shorten_warnings(&mut lines, area);
         detail_rows(&lines, area)
     };
     let lines = detail_rows(inner);
@@ -84,7 +87,21 @@ fn name_column_width(lines: &[(String, String)], width: u16) -> u16 {
     widths.filter(|width| *width <= most).max().unwrap_or(0) as u16 + 2
 }
 
-/// Describes a run: names and values. First its state, and reasons, warnings, tags and notes, then its results, the rest,
+/// Name of the lines with warnings.
+const WARNING: &str = "warning";
+
+/// Shortens each warning to the clauses that fit in one line; the full text has them whole.
+fn shorten_warnings(lines: &mut [(String, String)], area: Rect) {
+    let column = name_column_width(lines, area.width);
+    let room = area.width.saturating_sub(column + 2);
+    for (_, says) in lines.iter_mut().filter(|(name, _)| name == WARNING) {
+        if let Some(short) = elided_clauses(says, room.into(), &["; ", " (", ", "]) {
+            *says = short;
+        }
+    }
+}
+
+/// Describes a run: names and values. First its state, and reasons, tags and notes, then its results, warnings, the rest,
 /// and hashes last.
 fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)> {
     let status = format!("{} {}, {}", record.status.glyph(), record.status.as_str(), record.provenance);
@@ -92,7 +109,7 @@ fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)
     let mut lines: Vec<(u8, (String, String))> = head.into_iter().map(|line| (0, line)).collect();
     let per_gpu = measure(state::PER_GPU).filter(|_| record.spec.backend.computes_on_cores());
     let per_gpu = per_gpu.map(|measure| measure.words);
-    for section in desk::describe(record, annotations.of(&record.run)) {
+    for section in desk::describe(record, annotations.of(&record.run), Measure::cell_with_interval) {
         let is_result = section.scope.is_some();
         let basis = basis(record, &section);
         // a pool lists its runs instead
@@ -102,10 +119,11 @@ fn described(record: &Record, annotations: &Annotations) -> Vec<(String, String)
         };
         for line in basis.into_iter().chain(section.lines).filter(is_shown) {
             let place = match line.0.as_str() {
-                "reason" | "warning" | "tags" | "note" => 0,
+                "reason" | "tags" | "note" => 0,
                 _ if is_result => 1,
-                name if is_hash(name) => 3,
-                _ => 2,
+                WARNING => 2,
+                name if is_hash(name) => 4,
+                _ => 3,
             };
             lines.push((place, line));
         }
