@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::cells::RunListCell;
+use super::draw::text_of;
 use super::layout::RunsLayout;
 use super::order::arrow;
 use super::state::{
@@ -312,6 +313,13 @@ pub const fn short_provenance(provenance: Provenance) -> &'static str {
         Provenance::EmulatedLink => "emul",
         Provenance::Simulated => "sim",
         Provenance::SharedGpu => "shared",
+    }
+}
+
+impl Runs {
+    /// True if no line of the list has a text in this column, such as the id in rows of pooled rounds.
+    pub(super) fn is_blank(&self, column: &RunTableColumn) -> bool {
+        self.lines.iter().all(|line| ["", "-"].contains(&text_of(self, *line, column).as_str()))
     }
 }
 

@@ -239,7 +239,7 @@ fn cell(
 }
 
 /// Text of a line in a column.
-fn text_of(runs: &Runs, line: RunListLine, column: &RunTableColumn) -> String {
+pub(super) fn text_of(runs: &Runs, line: RunListLine, column: &RunTableColumn) -> String {
     match line {
         RunListLine::Run(row) => columns::cell_text(column, row as usize),
         RunListLine::Cell(at) => runs.cells[at as usize].text(column),

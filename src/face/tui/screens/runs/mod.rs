@@ -543,7 +543,9 @@ impl Runs {
             let title = if name == title { None } else { Some(title) };
             (name, title.into_iter().chain(place).collect::<Vec<_>>().join("  "))
         };
-        let columns = stored.table.shown().map(line);
+        // pooled rounds have no id, but an order of creation
+        let is_listed = |column: &&RunTableColumn| column.field.name == "run" || !self.is_blank(column);
+        let columns = stored.table.shown().filter(is_listed).map(line);
         let columns = columns.map(|line| (Some(line.0.clone()), line));
         let opening = ("default".to_owned(), "best of the newest sweep first".to_owned());
         let opening = (!also).then_some((None, opening));

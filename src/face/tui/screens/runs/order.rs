@@ -17,6 +17,8 @@ pub const SORT_KEYS: usize = 3;
 /// opens.
 pub type SortOrder = Vec<(String, bool)>;
 
+const ARCHITECTURE: &str = "architecture";
+
 impl Runs {
     pub(super) fn order(&self, stored: &Snapshot, rows: &mut Vec<u32>) {
         let mut sort = self.sort.clone();
@@ -38,6 +40,9 @@ impl Runs {
         if self.is_by_result() {
             let place = self.place_among_results(stored);
             rows.sort_by_cached_key(|row| place(*row));
+        } else if self.is_by_architecture() {
+            let run = |row: &u32| stored.records.get(*row as usize);
+            rows.sort_by_key(|row| run(row).is_some_and(|run| run.spec.architecture.is_limit()));
         }
     }
 
@@ -51,6 +56,10 @@ impl Runs {
             }
             None => true,
         }
+    }
+
+    fn is_by_architecture(&self) -> bool {
+        self.sort.first().is_some_and(|(name, _)| name == ARCHITECTURE)
     }
 
     /// Sort key that precedes the result. In the default order, the newest sweep comes first, unless the scope is one
@@ -120,7 +129,8 @@ impl Runs {
     }
 
     pub(super) fn bound_words(&self) -> &'static str {
-        if self.has_upper_bound && self.is_by_result() { ", upper-bound last" } else { "" }
+        let is_last = self.is_by_result() || self.is_by_architecture();
+        if self.has_upper_bound && is_last { ", upper-bound last" } else { "" }
     }
 
     /// Like [`Self::order_words`], for a narrow window.
@@ -209,7 +219,6 @@ impl Runs {
     /// Pools the rounds of cells or lists single runs. Without rounds, groups by the sort column, or by architecture in
     /// creation order, which would make each run its own group; without groups, the order before that returns.
     pub fn toggle_groups(&mut self) {
-        const BY: &str = "architecture";
         self.grouping = match (self.has_rounds, self.grouping) {
             (true, Grouping::Runs) | (false, Grouping::Column) => Grouping::Cells,
             (true, _) => Grouping::Runs,
@@ -219,10 +228,10 @@ impl Runs {
         if self.grouping == Grouping::Column {
             if self.sort.first().is_none_or(|(name, _)| name == "run") {
                 self.ungrouped = Some(self.sort.clone());
-                self.sort_by(BY, Unit::Text);
+                self.sort_by(ARCHITECTURE, Unit::Text);
             }
         } else if let Some(before) = before
-            && self.sort == [(BY.to_owned(), false)]
+            && self.sort == [(ARCHITECTURE.to_owned(), false)]
         {
             self.sort = before;
         }
@@ -239,7 +248,12 @@ impl Runs {
     pub fn sort_by_next(&mut self, backwards: bool, table: &RunTable) {
         let (columns, _) = columns::columns(self, table, u16::MAX);
         let names = columns.into_iter().map(|column| column.name);
-        let shown: Vec<String> = names.filter(|name| !self.empty.contains(name)).collect();
+        let is_blank = |name: &str| {
+            let column = table.find(name).and_then(|at| table.columns().get(at));
+            column.is_none_or(|column| self.is_blank(column))
+        };
+        let is_shown = |name: &String| !self.empty.contains(name) && !is_blank(name);
+        let shown: Vec<String> = names.filter(is_shown).collect();
         let marked = self.marked_order();
         let current = marked.first().map(|(name, _)| name.as_str());
         let at = shown.iter().position(|name| Some(name.as_str()) == current);
