@@ -1556,7 +1556,10 @@ fn rows_out_of_view_are_counted_whether_the_titles_leave_room_or_not() {
 #[test]
 fn g_twice_goes_to_the_first_row_and_leaves_the_grouping() {
     let mut driver = driver((120, 40));
-    driver.keys("gg");
+    driver.keys("g");
+    driver.shows("; gg: first row");
+    driver.keys("g");
+    driver.hides("; gg: first row");
     let first = selected(&driver);
     driver.keys("k");
     assert_eq!(selected(&driver), first, "nothing is above it");

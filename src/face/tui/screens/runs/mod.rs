@@ -42,7 +42,7 @@ acts! {
     SortPrevious: "sort-previous", "S <", "sort by the previous column", None;
     SortAlso: "sort-also", "&", "choose another column that breaks ties of the order", None;
     SortReverse: "sort-reverse", "I", "reverse the order", Some("reverse") => "rev";
-    Group: "group", "g", "one row per cell or per run; without rounds: group by the sort column", None;
+    Group: "group", "g", "one row per cell or per run (gg: first row); without rounds: group by the sort column", None;
     Columns: "columns", "C", "choose and order columns", Some("columns") => "cols", "fields hide";
     ScrollRight: "scroll-right", "Right l", "scroll right: more columns", None;
     ScrollLeft: "scroll-left", "Left h", "scroll left: more columns", None;
@@ -126,7 +126,7 @@ impl Acts for Runs {
                 self.leave_order(cx, Self::toggle_groups);
                 let key = cx.key::<Runs>(Act::Group);
                 let open = cx.key::<Runs>(Act::Open);
-                cx.inform(match (self.grouping, self.sort.first(), &stored) {
+                let done = match (self.grouping, self.sort.first(), &stored) {
                     (Grouping::Runs, ..) => {
                         format!("one row per run: {key} pools the rounds of each cell")
                     }
@@ -138,7 +138,10 @@ impl Acts for Runs {
                         format!("grouped by {title}; {key} shows one list again")
                     }
                     _ => "not grouped".into(),
-                });
+                };
+                // the second `g` in a row takes the first one back
+                let first_row = if key == "g" && cx.after_g { "; gg: first row" } else { "" };
+                cx.inform(done + first_row);
             }
             Act::Columns => self.choose_columns(cx),
             Act::ScrollLeft | Act::ScrollRight => {
