@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keymap::Action;
 use super::prelude::*;
-use study::analysis::filter::Filter;
+use study::analysis::filter::{Filter, Term, Test, complete_among};
 
 /// Experiment that screen 1 or 2 shows, or that is the scope.
 #[derive(Clone, Debug)]
@@ -90,6 +90,40 @@ impl ScopedRuns {
 
     pub fn holds(&self, run: &str) -> bool {
         self.is_all || self.runs.contains(run)
+    }
+
+    /// Reason a filter matches no run of the experiment: the term that none of them matches, with their values. `None` if
+    /// it matches one, or has a single term that does.
+    pub fn why_nothing(&self, filter: &Filter, stored: &Snapshot) -> Option<String> {
+        /// Maximum number of values listed.
+        const LISTED: usize = 6;
+        let is_row = |row: usize| stored.records.get(row).is_some_and(|run| self.holds(&run.run));
+        let count = |terms: Vec<Term>| {
+            let rows = Filter { terms }.bind(&stored.table).0.rows(&stored.table);
+            rows.into_iter().filter(|row| is_row(*row as usize)).count()
+        };
+        if count(filter.terms.clone()) > 0 {
+            return None;
+        }
+        let counts: Vec<(&Term, usize)> =
+            filter.terms.iter().map(|term| (term, count(vec![term.clone()]))).collect();
+        let experiment = &self.experiment;
+        let Some((term, _)) = counts.iter().find(|(_, count)| *count == 0) else {
+            let each = |(term, count): &(&Term, usize)| format!("'{term}' ({})", counted(*count, "run"));
+            let each: Vec<String> = counts.iter().map(each).collect();
+            let all = || format!("no run of {experiment} matches all of {}", each.join(", "));
+            return (each.len() > 1).then(all);
+        };
+        let values = match &term.test {
+            Test::Field { name, .. } => {
+                let (text, rows) = (format!("{name}:"), &is_row as &dyn Fn(usize) -> bool);
+                let offers = complete_among(&text, text.len(), (&stored.table, rows), LISTED).offers;
+                let values: Vec<String> = offers.into_iter().map(|offer| offer.text).collect();
+                (!values.is_empty()).then(|| format!("; values of {name}: {}", values.join(", ")))
+            }
+            Test::Word { .. } => None,
+        };
+        Some(format!("no run of {experiment} matches '{term}'{}", values.unwrap_or_default()))
     }
 }
 

@@ -40,6 +40,14 @@ fn driver() -> Driver {
 }
 
 #[test]
+fn a_filter_without_a_match_in_the_scope_names_the_term_and_the_values_of_the_scope() {
+    let mut driver = driver();
+    driver.taps("3/ladder batch:1");
+    driver.tap(KeyCode::Enter);
+    driver.shows("no run of later matches 'batch:1'; values of batch: 4");
+}
+
+#[test]
 fn the_scope_and_a_long_filter_have_the_second_line() {
     let mut driver = Driver::empty(80, 24);
     let rename = |record: &Record| {
@@ -55,6 +63,16 @@ fn the_scope_and_a_long_filter_have_the_second_line() {
     driver.taps("/arch:ladder tp:4,8 batch>=4");
     driver.tap(KeyCode::Enter);
     driver.shows("\n [paper-70b-edited-2be3cd] filter: arch:ladder tp:4,8 batch>=4");
+}
+
+#[test]
+fn a_line_separates_the_filter_from_the_order_beside_it() {
+    let mut driver = Driver::empty(60, 16);
+    let effects = driver.send(Message::Runs(Ok(two_experiments())));
+    driver.answer(effects);
+    driver.taps("3/arch:ladder tp:2..8");
+    driver.tap(KeyCode::Enter);
+    driver.shows("filter: arch:ladder tp:2..8 │ lowest TPOT first");
 }
 
 #[test]

@@ -499,7 +499,8 @@ impl Filter {
             let runs = counted(table.len(), "run");
             return Some(format!("'{term}' matches none of {runs}{}", values(term, table)));
         }
-        let each: Vec<String> = counts.iter().map(|(term, count)| format!("'{term}' {count}")).collect();
+        let each = |(term, count): &(&Term, usize)| format!("'{term}' ({})", counted(*count, "run"));
+        let each: Vec<String> = counts.iter().map(each).collect();
         Some(format!("no run matches all of {}", each.join(", ")))
     }
 }

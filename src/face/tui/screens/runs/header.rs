@@ -153,10 +153,16 @@ pub fn draw_order(
     let is_taken = end.intersection(buf.area).positions().any(|at| buf[at].symbol() != " ");
     let area = if is_taken { order } else { Rect { width: order.width + end.width, ..order } };
     let mut texts = order_texts(cx, runs, table, layout);
-    let room = area.width.saturating_sub(2);
+    // the words of a filter and those of the order look alike
+    let has_text = runs.filter.typing || !runs.filter.value().is_empty();
+    let bar = if rows.is_filter_below && has_text { "│" } else { "" };
+    let before = bar.width() as u16 + 1;
+    let room = area.width.saturating_sub(before + 1);
     let text = first_fitting(&texts, room);
     if !rows.is_filter_below || text.width() <= room.into() {
-        put(buf, area, area.x + 1, area.y, text, cx.theme.style(Role::Dim));
+        let style = cx.theme.style(Role::Dim);
+        put(buf, area, area.x, area.y, bar, style);
+        put(buf, area, area.x + before, area.y, text, style);
     }
     let is_cut = area.is_empty() || texts[0].width() > room.into();
     (texts.swap_remove(0), is_cut)

@@ -13,6 +13,7 @@ use super::order::{SORT_KEYS, SortOrder};
 use super::recorded::TraceLookup;
 use crate::desk;
 use crate::face::tui::prelude::*;
+use crate::face::tui::scope::RunScope;
 use plan::Architecture;
 use study::analysis::filter::{BoundFilter, Filter};
 use study::analysis::run_list::{IfShared, RunListColumn, SCREEN_COLUMNS};
@@ -330,7 +331,12 @@ impl Runs {
         self.bad.retain(|(_, runs)| *runs > 0);
         self.nothing = match (rows.is_empty(), self.only_marked) {
             (true, true) => Some("no marked run matches the filter".into()),
-            (true, false) => Filter::parse(self.filter.value()).why_nothing(table),
+            (true, false) => {
+                let filter = Filter::parse(self.filter.value());
+                let scope = self.filter.scope.as_ref().and_then(RunScope::runs);
+                let of_scope = || scope?.why_nothing(&filter, snapshot);
+                filter.why_nothing(table).or_else(of_scope)
+            }
             (false, _) => None,
         };
         let group = self.group(table);
