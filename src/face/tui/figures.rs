@@ -261,7 +261,7 @@ fn ask_file(cx: &mut Context, source: FigureSource, kind: FigureKind, size: Size
         path.display().to_string(),
         PromptCompletion::Nothing,
         Box::new(move |state, typed| {
-            let path = files::expanded(typed.trim());
+            let path = typed_path(typed, FileKind::Svg);
             plot::check_format(&path).map_err(|error| super::format::error(&error))?;
             write(&mut state.cx, source.clone(), kind, size, path);
             Ok(())
@@ -306,6 +306,16 @@ pub fn ask_picture(state: &mut State) {
 
 /// Hint below a path to write to.
 const KEPT: &str = "an existing file is kept: the new one gets a number";
+
+/// Path that the user typed, with the extension of this kind if it has none and is no directory.
+fn typed_path(typed: &str, kind: FileKind) -> PathBuf {
+    let path = files::expanded(typed.trim());
+    let is_file = path.file_name().is_some() && !typed.trim().ends_with('/') && !path.is_dir();
+    match is_file && path.extension().is_none() {
+        true => path.with_extension(kind.extension()),
+        false => path,
+    }
+}
 
 fn described(kind: FileKind) -> &'static str {
     match kind {
@@ -417,7 +427,7 @@ fn ask_page_of(cx: &mut Context, runs: RunsToReport) {
     let of = if runs.filter.is_empty() { String::new() } else { format!(" ({})", runs.filter) };
     let path = cx.dir.join("exports").join("report.html");
     let take = move |state: &mut State, typed: &str| {
-        let path = desk::files::expanded(typed.trim());
+        let path = typed_path(typed, FileKind::Html);
         if FileKind::from_path(&path) != Some(FileKind::Html) {
             return Err(format!("'{typed}': a report is an HTML page; use a name that ends in .html"));
         }
@@ -440,21 +450,28 @@ fn ask_path(state: &mut State, (title, name): (&str, &str), figure: bool) {
     };
     let screen = state.cx.tab.title();
     let path = state.cx.dir.join("exports").join(format!("{screen}{name}"));
+    let has_own = |kind| matches!(state.screen(state.cx.tab).export(kind, &state.cx), Ok(Some(_)));
+    // a screen with a table but no figure of its own is exported for the table
+    let is_table = figure && has_own(FileKind::Csv) && !has_own(FileKind::Svg);
+    let kind = match FileKind::from_path(&path) {
+        Some(FileKind::Svg) | None if is_table => FileKind::Csv,
+        kind => kind.unwrap_or(FileKind::Svg),
+    };
     let prompt = Prompt::new(
         format!("{title} {screen} to"),
-        KEPT.into(),
+        format!("{KEPT}; without an extension, .{} is added", kind.extension()),
         path.display().to_string(),
         PromptCompletion::Paths,
-        Box::new(move |state, typed| export_to(state, figure, typed)),
+        Box::new(move |state, typed| export_to(state, figure, typed_path(typed, kind))),
     );
     state.cx.ask_line(prompt.with_formats(formats));
 }
 
-/// Writes the export to the typed path; returns the reason if it cannot.
-fn export_to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
-    let path = desk::files::expanded(typed.trim());
-    let kind = FileKind::from_path(&path)
-        .ok_or_else(|| format!("'{typed}': unknown format; use .svg, .png, .csv or .html"))?;
+/// Writes the export to a path; returns the reason if it cannot.
+fn export_to(state: &mut State, figure: bool, path: PathBuf) -> Result<(), String> {
+    let kind = FileKind::from_path(&path).ok_or_else(|| {
+        format!("'{}': unknown format; use .svg, .png, .csv or .html", path.display())
+    })?;
     let figure = match figure {
         false => None,
         true => state.screen(state.cx.tab).export(kind, &state.cx)?,

@@ -207,6 +207,20 @@ fn the_palette_does_what_was_chosen() {
 }
 
 #[test]
+fn a_path_without_extension_gets_that_of_the_screens_table() {
+    let mut driver = Driver::full(80, 24);
+    driver.keys("3x");
+    driver.shows(".csv is added");
+    for _ in 0..".svg".len() {
+        driver.press(KeyCode::Backspace);
+    }
+    let effects = driver.enter();
+    let [Effect::Export { path, .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(path, Path::new("runs/exports/runs.csv"));
+    driver.shows("writing runs/exports/runs.csv…");
+}
+
+#[test]
 fn a_file_to_export_must_say_its_kind() {
     let mut driver = Driver::full(80, 24);
     driver.keys("3x");
