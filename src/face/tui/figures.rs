@@ -469,9 +469,8 @@ fn ask_path(state: &mut State, (title, name): (&str, &str), figure: bool) {
 
 /// Writes the export to a path; returns the reason if it cannot.
 fn export_to(state: &mut State, figure: bool, path: PathBuf) -> Result<(), String> {
-    let kind = FileKind::from_path(&path).ok_or_else(|| {
-        format!("'{}': unknown format; use .svg, .png, .csv or .html", path.display())
-    })?;
+    let kind = FileKind::from_path(&path)
+        .ok_or_else(|| format!("'{}': unknown format; use .svg, .png, .csv or .html", path.display()))?;
     let figure = match figure {
         false => None,
         true => state.screen(state.cx.tab).export(kind, &state.cx)?,

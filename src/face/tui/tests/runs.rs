@@ -870,7 +870,8 @@ fn details_of_a_pooled_row_have_the_basis_and_the_digits_of_its_row() {
     let tpot = table::measure("tpot").and_then(|tpot| tpot.of(ladder?)).expect("a TPOT");
     let shown_tpot = base::text::digits(tpot);
     let screen = driver.screen();
-    let line = screen.lines().find(|line| line.contains("│ TPOT ")).unwrap_or_else(|| panic!("{screen}"));
+    let line =
+        screen.lines().find(|line| line.contains("│ TPOT ")).unwrap_or_else(|| panic!("{screen}"));
     assert!(line.contains(&format!(" {shown_tpot} ms")), "{line}");
     assert!(screen.contains(&format!(" {shown_tpot} [")), "{screen}");
 }
