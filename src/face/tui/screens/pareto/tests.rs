@@ -344,7 +344,7 @@ fn the_headline_of_cells_whose_rounds_vary_says_that_they_are_noisy() {
     driver.shows("[emulated-link] P2P on, noisy: ");
 }
 
-/// Round 0 of a ladder cell was cancelled, and resumed after round 1.
+/// Round 0 of a ladder cell was cancelled, and resumed half an hour later.
 #[test]
 fn a_point_that_was_measured_apart_is_marked_and_the_header_says_what_to_do() {
     let mut all = [measured_round(0), measured_round(1)].concat();
@@ -359,7 +359,7 @@ fn a_point_that_was_measured_apart_is_marked_and_the_header_says_what_to_do() {
     driver.hides("measured apart");
     let label = "ladder tp8 b1 p2p-on";
     let resumed = all.iter_mut().find(|record| record.spec.label() == label).expect(label);
-    resumed.created = "2026-01-02T03:09:05Z".into();
+    resumed.created = "2026-01-02T03:40:05Z".into();
     driver = opened(all);
     driver.shows("[emulated-link] ! measured apart: run all again (1, then R)");
     let at = driver.state.pareto.visible().position(|point| point.is_apart).expect(label);
