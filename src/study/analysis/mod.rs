@@ -78,8 +78,8 @@ pub use names::{
     LaneTotal, NameRow, OperationTable, OperatorRow, TimePart, lane_totals, names_table,
     operation_table, time_parts, totals_of,
 };
-pub use noise::{WideRounds, noise_forecast, overload, wide_rounds};
-pub(crate) use noise::{inconclusive, is_measured_apart, is_of_debug_build, load_words, slow_limit};
+pub use noise::{WideRounds, is_measured_apart, noise_forecast, overload, wide_rounds};
+pub(crate) use noise::{inconclusive, is_of_debug_build, load_words, slow_limit};
 pub use operations::{
     ComputeTimes, OperationDifference, OperationDifferences, OperationFamily, OperationShare,
     operation_differences,

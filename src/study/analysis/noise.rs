@@ -78,7 +78,7 @@ fn slow_limits(report: &ComparisonReport) -> impl Iterator<Item = &Comparison> {
 }
 
 /// True if too few rounds of a pair were measured side by side to compare it.
-pub(crate) fn is_measured_apart(pair: &Comparison) -> bool {
+pub fn is_measured_apart(pair: &Comparison) -> bool {
     pair.rounds_apart > 0 && pair.verdict == PairVerdict::Unknown
 }
 

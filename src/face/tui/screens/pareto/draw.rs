@@ -46,7 +46,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
         info::draw(buf, info, pareto, cx, &plot);
         return pareto.filter.draw_offers(buf, group, body, theme);
     }
-    let (x_title, y_title) = (pareto.axes.x.title_in(pareto.unit().0), pareto.axes.y.title());
+    let (x_title, y_title) = (pareto.axes.x.title_in(pareto.unit().0), pareto.y_title());
     plot.draw_axes(buf, theme, &x_title, &y_title);
     // in narrow windows, beside a long title
     let heading = plot.heading(&x_title, &y_title);

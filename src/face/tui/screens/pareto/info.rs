@@ -9,8 +9,11 @@ use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments::{self, Experiments};
 use crate::face::tui::widgets::scatter::Plot;
-use study::analysis::{AreaGained, LEAST_CELLS, OverlayPoint, ParetoPoint, XAxis, published_of};
-use table::Provenance;
+use plan::Architecture;
+use study::analysis::{
+    AreaGained, LEAST_CELLS, LEAST_DIFFERENCE, OverlayPoint, ParetoPoint, XAxis, less_work, published_of,
+};
+use table::{Provenance, Spec};
 
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
@@ -140,7 +143,7 @@ impl PointText {
     fn short(&self, pareto: &Pareto, point: &ParetoPoint) -> String {
         let (unit, by) = pareto.unit();
         let place = pareto.axes.coordinates(point).map(|(x, y)| {
-            let title = pareto.axes.y.title().replace("tokens/s", "tok/s");
+            let title = pareto.y_title().replace("tokens/s", "tok/s");
             format!(": {} {unit}, {} {title}", digits(x / by), digits(y))
         });
         let standing = self.standing.replacen(": ", ", ", 1);
@@ -228,7 +231,7 @@ fn against(pareto: &Pareto, other: &OverlayPoint, (x, y): (f64, f64)) -> String 
         other.name(),
         digits(x / by),
         digits(y),
-        pareto.axes.y.title()
+        pareto.y_title()
     );
     let run = pareto.visible().find(|point| other.is_of(&point.spec));
     match run.and_then(|point| Some((point, pareto.axes.coordinates(point)?))) {
@@ -240,7 +243,7 @@ fn against(pareto: &Pareto, other: &OverlayPoint, (x, y): (f64, f64)) -> String 
                 digits(own_x / by),
                 speed_error(pareto.axes.x, own_x, x),
                 digits(own_y),
-                pareto.axes.y.title(),
+                pareto.y_title(),
                 errors::percent(own_y, y)
             );
         }
@@ -330,7 +333,12 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
         }
         (true, None) => ", intervals overlap".to_owned(),
     };
-    let close = if point.is_apart { format!("{close}, measured apart from the others") } else { close };
+    let close = match point.is_apart {
+        true => format!("{close}, measured over 10 min apart from the others"),
+        false => close,
+    };
+    let close =
+        if is_above_limit(pareto, point) { format!("{close}, above upper-bound: noise") } else { close };
     if point.on_frontier {
         return (": on the frontier".into(), close);
     }
@@ -346,15 +354,44 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
     let is_shown = |by: &&ParetoPoint| pareto.visible().any(|point| point.run == by.run);
     if let Some(by) = by.filter(|by| point.on_series_frontier && !is_shown(by)) {
         let more = format!(", best of its series{close}");
-        return (format!(": dominated by {}, not shown", named(by)), more);
+        return (format!(": dominated by {}, hidden ({})", named(by), hidden_by(pareto, by)), more);
     }
     let by = by.map_or_else(String::new, |by| {
-        format!(" (by {}{})", by.cell_label(), if is_shown(&by) { "" } else { ", not shown" })
+        let hidden = if is_shown(&by) { "" } else { hidden_by(pareto, by) };
+        let hidden = if hidden.is_empty() { String::new() } else { format!(", hidden: {hidden}") };
+        format!(" (by {}{hidden})", by.cell_label())
     });
     match point.on_series_frontier {
         true => (": best of its series".into(), format!(", dominated overall{by}{close}")),
         false => (": dominated".into(), format!("{by}{close}")),
     }
+}
+
+/// What hides a point.
+fn hidden_by(pareto: &Pareto, point: &ParetoPoint) -> &'static str {
+    if pareto.p2p().is_some_and(|p2p| p2p != point.spec.p2p) {
+        "P2P"
+    } else if pareto.hidden.contains(&point.series()) {
+        "legend"
+    } else {
+        "filter"
+    }
+}
+
+/// True if a measured point has more than `upper-bound` in the same cell, although it does no less work.
+fn is_above_limit(pareto: &Pareto, point: &ParetoPoint) -> bool {
+    if point.is_limit() || point.provenance == Provenance::Simulated || less_work(&point.spec).is_some()
+    {
+        return false;
+    }
+    let limit = Spec { architecture: Architecture::UpperBound, ..point.spec.clone() };
+    let y = pareto.axes.y;
+    let is_of = |other: &&ParetoPoint| other.provenance == point.provenance && other.spec == limit;
+    let limit = pareto.points.iter().flatten().find(is_of).and_then(|limit| y.value(limit));
+    limit.zip(y.value(point)).is_some_and(|(limit, own)| match y.is_more_better() {
+        true => own > limit * (1.0 + LEAST_DIFFERENCE),
+        false => own * (1.0 + LEAST_DIFFERENCE) < limit,
+    })
 }
 
 /// True if no other choice with the point's P2P setting dominates it: machines without P2P cannot choose the others.
@@ -382,7 +419,7 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16, help: Option<String
         let ends = |[low, high]: [f64; 2]| format!(" [{}, {}]", digits(low / by), digits(high / by));
         format!("{value}{}", ci.map(ends).unwrap_or_default())
     };
-    let (unit, by) = pareto.unit();
+    let ((unit, by), title) = (pareto.unit(), pareto.y_title());
     let name = match x {
         XAxis::Tpot => "TPOT ",
         XAxis::Ttft => "TTFT ",
@@ -393,7 +430,7 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint, width: u16, help: Option<String
         with(x.value(point), x.interval(point), by),
         unit,
         with(y.value(point), y.interval(point), 1.0),
-        if width < 80 { y.title().replace("tokens/s", "tok/s") } else { y.title() }
+        if width < 80 { title.replace("tokens/s", "tok/s") } else { title }
     );
     if width >= NARROW && x.interval(point).or(y.interval(point)).is_some() {
         text.push_str(" (95 % intervals, the cross)");
@@ -449,11 +486,12 @@ fn gained(pareto: &Pareto, a: &AreaGained, width: usize) -> Option<String> {
         return Some(format!("{gained}; ranks whole frontiers, not a speedup"));
     }
     Some(format!(
-        "{gained} (up to {} {}, from {} {}, {scale}; ranks whole frontiers, not a speedup)",
+        "{gained} ({} {} {}, from {} {}, {scale}; ranks whole frontiers, not a speedup)",
+        if pareto.axes.x.is_more_better() { "from" } else { "up to" },
         digits(a.reference[0] / pareto.unit().1),
         pareto.unit().0,
         digits(a.reference[1]),
-        pareto.axes.y.title(),
+        pareto.y_title(),
     ))
 }
 

@@ -13,8 +13,8 @@ pub struct PointLabel {
 }
 
 /// Places the names of the `wanted` points, in order of priority, in an area where all of `points` have a glyph, and some
-/// of them a suffix or brackets in the cells of `beside`. Labels without a place are dropped; only those of main points may
-/// cover `lines` or touch points of another name, whose labels they could seem to be.
+/// of them a suffix or brackets in the cells of `beside`. Labels without a place are dropped. Only those of main points may
+/// cover `lines`, and only the first may touch points of another name, or their brackets, whose label it could seem to be.
 pub fn place(
     area: Rect,
     points: &[(u16, u16)],
@@ -35,7 +35,7 @@ pub fn place(
         }
     }
     let mut labels = Vec::new();
-    for point in wanted {
+    for (at, point) in wanted.iter().enumerate() {
         let (Some(&(x, y)), Some(text)) = (points.get(*point), names.get(*point)) else { continue };
         let width = text.chars().count() as u16;
         let middle = x.saturating_sub(width / 2);
@@ -68,8 +68,10 @@ pub fn place(
             // a blank separates it from the axis
             inside && place.0 > area.x && cells(place).all(is_free)
         };
-        let others: Vec<(u16, u16)> =
-            points.iter().zip(names).filter(|(_, name)| *name != text).map(|(cell, _)| *cell).collect();
+        let others = points.iter().zip(names).filter(|(_, name)| *name != text).map(|(cell, _)| *cell);
+        let brackets = beside.iter().filter(|(at, row)| *row != y || at.abs_diff(x) > 1);
+        let brackets = brackets.flat_map(|(x, y)| [(x.saturating_sub(1), *y), (x + 1, *y)]);
+        let others: Vec<(u16, u16)> = others.chain(brackets).collect();
         let touches_others = |place: (u16, u16)| {
             let rows = place.1.saturating_sub(1)..=place.1 + 1;
             rows.flat_map(|y| cells((place.0, y))).any(|cell| others.contains(&cell))
@@ -80,8 +82,10 @@ pub fn place(
                 width > 0 && fits(*place, over_lines) && !(is_alone && touches_others(*place))
             })
         };
-        let main = || found(false, false).or_else(|| found(true, false));
-        let found = found(false, true).or_else(|| if is_main(*point) { main() } else { None });
+        let touching = || found(false, false).or_else(|| found(true, false));
+        let found = found(false, true)
+            .or_else(|| if is_main(*point) { found(true, true) } else { None })
+            .or_else(|| if at == 0 && is_main(*point) { touching() } else { None });
         if let Some((x, y)) = found {
             cells((x, y)).filter_map(|(x, y)| index(x, y)).for_each(|at| taken[at] = true);
             labels.push(PointLabel { x, y, text: text.clone(), point: *point });
@@ -138,6 +142,25 @@ mod tests {
         let between = [(8, 2), (13, 2), (7, 1), (8, 1), (9, 1), (7, 3), (8, 3), (9, 3), (7, 2)];
         assert!(labels(&between, false).is_empty());
         assert_eq!(labels(&between, true).len(), 1);
+    }
+
+    #[test]
+    fn only_the_first_label_stands_next_to_another_point() {
+        let names = ["8x1", "8x4"].map(str::to_owned);
+        // rows above and below have no room
+        let (points, area) = ([(3, 0), (9, 0)], Rect::new(0, 0, 14, 1));
+        let brackets = [(2, 0), (4, 0)];
+        let labels = |wanted: &[usize]| {
+            place(area, &points, &brackets, &HashSet::new(), (&names, wanted), |_| true)
+        };
+        assert_eq!(labels(&[1]).len(), 1);
+        let both = labels(&[0, 1]);
+        assert_eq!(both.iter().map(|label| label.point).collect::<Vec<_>>(), [0, 1], "{both:?}");
+        // 8x4 would stand between the brackets of 8x1 and its own point
+        let near = [(3, 0), (9, 0), (11, 0)];
+        let names = ["8x1", "8x4", "8x16"].map(str::to_owned);
+        let labels = place(area, &near, &brackets, &HashSet::new(), (&names, &[0, 1]), |_| true);
+        assert!(labels.iter().all(|label| label.point != 1), "{labels:?}");
     }
 
     #[test]

@@ -67,7 +67,8 @@ impl Pareto {
     pub(super) fn select_within(&mut self) {
         self.find_within();
         let winner = self.best_within.first().map(|winner| winner.run.clone());
-        winner.iter().for_each(|run| _ = self.select(run));
+        let run = winner.or_else(|| nearest(self).map(|(point, _)| point.run.clone()));
+        run.iter().for_each(|run| _ = self.select(run));
     }
 }
 
@@ -168,9 +169,16 @@ const NARROW: u16 = 79;
 /// batch are named with it, because their ratio is no speedup. Without a typed limit: the best point of all, those that tie
 /// with it, and `standard` in the same cell.
 fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
-    let title = pareto.axes.y.title();
+    let title = pareto.y_title();
     let unit = if width < 100 { title.replace("tokens/s", "tok/s") } else { title };
-    let most = if pareto.axes.y.is_more_better() { "most" } else { "least" };
+    let is_undecided = pareto.is_undecided();
+    let most = match (pareto.axes.y.is_more_better(), is_undecided) {
+        (true, false) => "most",
+        (false, false) => "least",
+        // noise may explain it
+        (true, true) => "highest median",
+        (false, true) => "lowest median",
+    };
     let limited = pareto.bound_words();
     let named_bound = match &limited {
         Some(words) => format!("{words}: "),
@@ -181,7 +189,9 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
     };
     let point = pareto.point(&winner.run)?;
     let at_limit = if is_at_limit(pareto, point) { AT_LIMIT } else { "" };
-    let name = format!("{}, {}{at_limit}", named(point), digits(winner.y));
+    let has_ties = rivals.iter().any(|rival| rival.is_tied);
+    let doubt = if is_undecided && !has_ties { " (undecided)" } else { "" };
+    let name = format!("{}, {}{at_limit}{doubt}", named(point), digits(winner.y));
     // without a limit, the beginning has the unit
     let with_unit = if limited.is_some() { format!("{name} {unit}") } else { name.clone() };
     let is_named = |rival: &&BestWithin| limited.is_some() || rival.is_tied;
@@ -324,18 +334,22 @@ pub fn named(point: &ParetoPoint) -> String {
 
 /// Says that no point can be chosen within the limit, and which comes nearest to it.
 fn nothing(pareto: &Pareto) -> String {
-    let x = pareto.bound().map_or(pareto.axes.x, |(axis, _)| axis);
     let (unit, by) = pareto.unit_of_limit();
-    let choices = pareto.visible().filter(|point| !point.is_limit());
-    let places = choices.filter_map(|point| Some((point, x.value(point)?)));
-    let nearest = places.min_by(|(_, a), (_, b)| match x.is_more_better() {
-        true => b.total_cmp(a),
-        false => a.total_cmp(b),
-    });
-    let nearest = nearest.map_or_else(String::new, |(point, value)| {
+    let nearest = nearest(pareto).map_or_else(String::new, |(point, value)| {
         format!("; nearest: {}, {} {unit}", named(point), digits(value / by))
     });
     format!("no point{nearest}")
+}
+
+/// Choice that comes nearest to the limit if none is within it, with its value.
+fn nearest(pareto: &Pareto) -> Option<(&ParetoPoint, f64)> {
+    let x = pareto.bound().map_or(pareto.axes.x, |(axis, _)| axis);
+    let choices = pareto.visible().filter(|point| !point.is_limit());
+    let places = choices.filter_map(|point| Some((point, x.value(point)?)));
+    places.min_by(|(_, a), (_, b)| match x.is_more_better() {
+        true => b.total_cmp(a),
+        false => a.total_cmp(b),
+    })
 }
 
 /// Draws the answer, and in a wide window the keys to another limit and to all series.
@@ -383,7 +397,7 @@ fn entries(pareto: &Pareto) -> impl Iterator<Item = &SeriesEntry> {
 
 /// Heading of the table and of the list: `best tokens/s/GPU within 30 ms`.
 fn heading(pareto: &Pareto) -> String {
-    let best = format!("best {}", pareto.axes.y.title());
+    let best = format!("best {}", pareto.y_title());
     match (pareto.limit, pareto.bound_words()) {
         (Some(limit), _) => format!("{best} {}", limit_words(pareto.axes.x, limit, pareto.unit())),
         (None, Some(words)) => format!("{best}, {words}"),
@@ -452,13 +466,24 @@ pub fn list_series(pareto: &Pareto, cx: &mut Context) {
     cx.lay(Pick::new(title, lines, |_, _| None, take).explained(meanings));
 }
 
-/// Meaning of the ratios in the table. Comparisons of measurements take the median over the rounds of the ratio in each.
-fn ratio_meaning(pareto: &Pareto) -> &'static str {
-    let is_measured = pareto.current().is_some_and(|point| point.provenance != Provenance::Simulated);
-    match is_measured && pareto.visible().any(|point| point.runs > 1) {
-        true => "×: over standard's best here, same batch and P2P; compare pairs the rounds",
-        false => "×: over standard's best, same batch and P2P",
-    }
+/// Ratio of a series' best point to `standard`'s with the same batch, and its meaning. In the same cell it is the ratio of
+/// comparisons, paired by round.
+fn over_standard(pareto: &Pareto, best: &BestAtLimit, entry: &SeriesEntry) -> Option<(String, String)> {
+    let over = best.over_same_batch()?;
+    let series = Series { architecture: Architecture::Standard, ..entry.series.clone() };
+    let standard = pareto.limits.iter().find(|at| {
+        (&at.architecture, at.p2p, &at.setting) == (&series.architecture, series.p2p, &series.setting)
+    });
+    let standard = standard.and_then(|at| pareto.point(&at.best.as_ref()?.run));
+    let point = pareto.point(&best.run);
+    let same_cell = point.filter(|point| standard.is_some_and(|other| other.label() == point.label()));
+    Some(match same_cell.and_then(|point| pareto.paired_ratio(point)) {
+        Some(Some(ratio)) => {
+            (format!("{ratio:.2}×"), "×: tokens/s over standard's, paired by round".to_owned())
+        }
+        Some(None) => ("apart".to_owned(), "apart: measured over 10 min from standard".to_owned()),
+        None => (format!("{over:.2}×"), "×: over standard's best, same batch and P2P".to_owned()),
+    })
 }
 
 /// Value of a series without a point within a limit.
@@ -510,9 +535,9 @@ impl LimitCell {
         let missed = found.and_then(|at| Some((at.near_miss.as_ref()?, at.limit)));
         let missed = missed.map(|(point, limit)| near_miss(pareto, entry, point.x, limit));
         let is_standard = entry.series.architecture == Architecture::Standard;
-        let over = best.filter(|_| !is_standard).and_then(BestAtLimit::over_same_batch);
+        let over = best.filter(|_| !is_standard).and_then(|best| over_standard(pareto, best, entry));
         let (beside, meaning) = match (over, missed) {
-            (Some(over), _) => (format!("{over:.2}×"), ratio_meaning(pareto).to_owned()),
+            (Some(over), _) => over,
             (None, Some(missed)) => (missed, format!("~: just over the limit ({})", pareto.unit().0)),
             // across batch sizes a ratio is no speedup, and both labels show the batch
             (None, None) => Default::default(),

@@ -29,7 +29,7 @@ use state::nearest::{Direction, nearest};
 use state::series::glyph;
 use state::window::ZoomWindow;
 use state::{ParetoHeadline, Scale};
-use study::analysis::{self, Axes, Axis, Cells};
+use study::analysis::{self, Axes, Axis, Cells, Comparison, is_measured_apart};
 use study::answer::{headlines_of_all, signs_of_noise};
 use table::render::Sourced;
 use table::{Provenance, Record, Spec};
@@ -441,8 +441,11 @@ fn of_cells(records: &[Record], shown: &[(Spec, Provenance)]) -> Vec<Record> {
 /// Headline of the comparison of these runs by architecture.
 fn compared(revision: u64, records: Vec<Record>) -> base::error::Result<ParetoHeadline> {
     let axis = Axis::ARCHITECTURE;
-    let text = headlines_of_all(&axis, &Cells::from_records(&records).compare(&axis, None)?);
-    Ok(ParetoHeadline { revision, text, is_noisy: signs_of_noise(records).is_some() })
+    let report = Cells::from_records(&records).compare(&axis, None)?;
+    let text = headlines_of_all(&axis, &report);
+    let ratio = |pair: &Comparison| (!is_measured_apart(pair)).then_some(pair.speedup);
+    let ratios = report.pairs.iter().map(|pair| (pair.side.spec.key(), ratio(pair))).collect();
+    Ok(ParetoHeadline { revision, text, is_noisy: signs_of_noise(records).is_some(), ratios })
 }
 
 /// Command line that prints the same points.

@@ -139,7 +139,7 @@ fn a_small_window_names_the_selected_point_whole_and_draws_its_line_alone() {
     let mut driver = driver(60, 16);
     driver.shows(" [emulated-link] Ladder is up to 1.31x [");
     driver.shows("] faster");
-    driver.shows(" ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/GPU");
+    driver.shows(" ladder 8x1 p2p-on: 191 ms, 21.7 tok/s/rank");
     let lines = |driver: &Driver| {
         driver.screen().chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count()
     };
@@ -365,7 +365,7 @@ fn a_point_that_was_measured_apart_is_marked_and_the_header_says_what_to_do() {
     let at = driver.state.pareto.visible().position(|point| point.is_apart).expect(label);
     driver.state.pareto.selected = at;
     driver.shows(&format!("{label}: on the frontier"));
-    driver.shows(", measured apart from the others");
+    driver.shows(", measured over 10 min apart from the others");
 }
 
 #[test]

@@ -27,7 +27,7 @@ use study::analysis::{
 };
 use study::plot::ValueAxis;
 use study::validate::{badge, short_badge};
-use table::{MEASURES, MeasureScope, P2p, Provenance, Record, Spec};
+use table::{Backend, MEASURES, MeasureScope, P2p, Provenance, Record, Spec};
 use window::Zoom;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +100,9 @@ pub struct ParetoHeadline {
     pub text: String,
     /// True if rounds of these cells vary widely or the machine was overloaded, as on the result card.
     pub is_noisy: bool,
+    /// Tokens/s over `standard` in the same cell, paired by round as in comparisons, by key of the cell; `None` if rounds
+    /// measured apart leave too few.
+    pub ratios: HashMap<String, Option<f64>>,
 }
 
 #[derive(Debug, Default)]
@@ -481,6 +484,16 @@ impl Pareto {
         self.measure();
     }
 
+    /// Title of the y axis. CPU runs have no GPUs, but ranks.
+    pub fn y_title(&self) -> String {
+        let title = self.axes.y.title();
+        let mut shown = self.visible();
+        match self.axes.y == YAxis::PerGpu && shown.all(|point| point.spec.backend == Backend::Cpu) {
+            true => title.replace("GPU", "rank"),
+            false => title,
+        }
+    }
+
     fn shown_headline(&self) -> Option<&ParetoHeadline> {
         self.headline.as_ref().filter(|headline| headline.revision == self.revision)
     }
@@ -488,6 +501,18 @@ impl Pareto {
     /// Winner at the same TP, batch and P2P among the shown cells; `…` until computed.
     pub fn headline(&self) -> &str {
         self.shown_headline().map_or("…", |headline| headline.text.as_str())
+    }
+
+    /// Tokens/s of a measured cell over `standard` in the same cell; see [`ParetoHeadline::ratios`].
+    pub fn paired_ratio(&self, point: &ParetoPoint) -> Option<Option<f64>> {
+        let is_measured = point.provenance != Provenance::Simulated;
+        let headline = self.shown_headline().filter(|_| is_measured && self.axes.y == YAxis::PerGpu)?;
+        headline.ratios.get(&point.spec.key()).copied()
+    }
+
+    /// True if the comparison of the shown cells decides nothing.
+    pub fn is_undecided(&self) -> bool {
+        ["Inconclusive", "Undecided"].iter().any(|word| self.headline().starts_with(word))
     }
 
     /// True if the shown cells are known to be noisy.

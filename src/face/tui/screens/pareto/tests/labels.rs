@@ -15,12 +15,12 @@ use table::{Backend, Record};
 
 #[test]
 fn the_note_on_labels_leaves_the_axis_title_whole() {
-    let mut driver = driver(60, 16);
+    let mut driver = driver(64, 16);
     let has_log = (0..4).any(|_| {
         driver.keys("e");
         let screen = driver.screen();
         assert!(screen.contains(" TP x batch"), "{screen}");
-        screen.contains("tokens/s/GPU (log) over completion latency (ms) ")
+        screen.contains("tokens/s/rank (log) over completion latency (ms) ")
     });
     assert!(has_log, "{}", driver.screen());
 }

@@ -28,7 +28,7 @@ fn a_typed_limit_is_answered_and_drawn_at_every_size_and_undone() {
         let mut driver = driver(columns, rows);
         driver.taps("a");
         assert_eq!(driver.state.pareto.limit, None, "nobody asked for one");
-        let measure = if columns < 100 { "tok/s/GPU" } else { "tokens/s/GPU" };
+        let measure = if columns < 100 { "tok/s/rank" } else { "tokens/s/rank" };
         driver.shows(&format!(" most {measure}: "));
         driver.taps("t");
         driver.shows("TPOT at most (ms)");
@@ -159,7 +159,7 @@ fn a_limit_is_in_the_unit_of_its_axis() {
     driver.shows("tokens/s/user at least");
     driver.tap(KeyCode::Esc);
     type_limit(&mut driver, "150");
-    driver.shows(" at least 150 tokens/s/user: ladder 8x4 p2p-on, 80.6 tokens/s/GPU");
+    driver.shows(" at least 150 tokens/s/user: ladder 8x4 p2p-on, 80.6 tokens/s/rank");
     type_limit(&mut driver, "9000");
     driver
         .shows(" at least 9000 tokens/s/user: no point; nearest: ladder 8x1 p2p-on, 184 tokens/s/user");
@@ -210,7 +210,7 @@ fn all_series_within_the_limit_are_listed_where_the_table_has_no_room() {
         driver.taps("n");
         assert_ne!(driver.state.pareto.current().unwrap().spec.label(), "ladder tp8 b4 p2p-on");
         driver.taps("T");
-        driver.shows("best tokens/s/GPU within 6.5 ms");
+        driver.shows("best tokens/s/rank within 6.5 ms");
         driver.shows("just over the limit (ms)");
         let screen = driver.screen();
         let at = |name: &str| screen.find(name).unwrap_or_else(|| panic!("{name}:\n{screen}"));
@@ -263,8 +263,8 @@ fn ratios_say_what_they_are_over_and_are_left_out_across_batch_sizes() {
 fn without_a_limit_the_table_has_the_best_of_all_points() {
     let driver = driver(120, 40);
     let shown = driver.screen();
-    let head = shown.lines().find(|line| line.contains("best tokens/s/GPU")).unwrap_or_default();
-    assert_eq!(head.trim(), "best tokens/s/GPU", "no limit that nobody set: {shown}");
+    let head = shown.lines().find(|line| line.contains("best tokens/s/rank")).unwrap_or_default();
+    assert_eq!(head.trim(), "best tokens/s/rank", "no limit that nobody set: {shown}");
     let row = shown.lines().find(|line| line.contains(" ■ ladder p2p-on  ")).unwrap_or_default();
     assert!(row.contains("  147 2x4  at "), "{shown}");
 }
@@ -274,7 +274,7 @@ fn a_dash_is_explained_where_a_series_has_no_point_within_the_limit() {
     let mut driver = driver(200, 60);
     driver.state.pareto.table = Some(true);
     type_limit(&mut driver, "150");
-    driver.hides("best tokens/s/GPU within");
+    driver.hides("best tokens/s/rank within");
     type_limit(&mut driver, "200");
     let shown = driver.screen();
     let row = shown.lines().find(|line| line.contains(" ● standard p2p-on  ")).unwrap_or_default();
