@@ -17,6 +17,7 @@ use base::error::{Error, Result};
 use base::statistics::{interval95, median};
 use base::text::counted;
 use machine::hardware::{CollectiveCost, CollectiveScale, Target};
+use model::Model;
 use plan::{Architecture, Kind, Lane, Phase, Plan};
 use run::sim::{ReplayedOperation, replay};
 use table::render::{Shown, Table};
@@ -559,6 +560,11 @@ impl Rewiring {
             return Ok(LatencyChange::between([&own, &scaled, &other], known.cost_bytes()));
         }
         let after_tp = choice.tp.unwrap_or(tp);
+        let model = self.cell.as_ref().filter(|_| choice.tp.is_some());
+        let model = model.and_then(|cell| Model::resolve(&cell.model).ok());
+        if let Some(problem) = model.and_then(|model| model.shape.tp_problem(after_tp)) {
+            return Err(Error::input(problem));
+        }
         let crosses_network = after_tp > target.profile.gpus_per_node;
         if !crosses_network && choice.network().iter().any(|(_, value)| value.is_some()) {
             return Err(Error::input_help(

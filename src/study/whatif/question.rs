@@ -150,6 +150,7 @@ impl<'a> WhatIfQuestion<'a> {
             tp_note: None,
             latency_scale: latency_scale(&target, cell),
             link_note,
+            no_launch_gaps: None,
             no_link: self.no_link(),
         })
     }

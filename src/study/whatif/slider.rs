@@ -250,6 +250,7 @@ impl Slider {
             Self::Collective => no_link,
             Self::Division if gpus(&variant.cell) == 1 => Some("one GPU cannot be divided".into()),
             Self::Tp if dp > 1 => Some(format!("DP {dp} needs TP 1")),
+            Self::LaunchGaps => profile_values.and_then(|values| values.no_launch_gaps.clone()),
             _ => None,
         }
     }
@@ -474,11 +475,8 @@ impl Slider {
             return Ok(());
         }
         let [least, _] = self.range(profile_values);
-        let number = match text.strip_suffix('%').filter(|_| self.unit() == "%") {
-            // the unit, not a change
-            Some(number) => typed(number, None),
-            None => typed(text, self.number(variant, profile_values)),
-        };
+        let number =
+            with_unit(text, self.unit()).or_else(|| typed(text, self.number(variant, profile_values)));
         let relative = "type a number, or one relative to the present value: x2, /2";
         // a relative number with the resulting value: `'x2' (160 SMs)`
         let named = || {
@@ -666,6 +664,18 @@ fn no_network(cell: &Spec, gpus_per_node: u32) -> String {
 }
 
 /// Number as typed, or relative to the present value: `x2` or `2x`, `/2`, `50%`.
+/// Number with its unit after it, in the slider's own unit: `20us`, `0.02 ms`, `3.3 TB/s`, `50 %`.
+fn with_unit(text: &str, unit: &str) -> Option<f64> {
+    let related: &[(&str, f64)] = match unit {
+        "us" => &[("ns", 1e-3), ("us", 1.0), ("ms", 1e3), ("s", 1e6)],
+        "GB/s" => &[("MB/s", 1e-3), ("GB/s", 1.0), ("TB/s", 1e3)],
+        "%" => &[("%", 1.0)],
+        _ => &[],
+    };
+    let (text, by) = related.iter().find_map(|(unit, by)| Some((text.strip_suffix(unit)?, by)))?;
+    Some(typed(text.trim_end(), None)? * by)
+}
+
 fn typed(text: &str, now: Option<f64>) -> Option<f64> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     let by = if let Some(times) = text.strip_prefix(['x', '*']).or(text.strip_suffix('x')) {

@@ -10,7 +10,7 @@ use super::answer::{
 };
 use super::question::{TPS, WhatIfQuestion, compare_with, own_link};
 use super::variant::WhatIfVariant;
-use crate::analysis::{step_windows, typical_step};
+use crate::analysis::typical_step;
 use crate::rewire::{
     LayerCollectives, RewireAnswer, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection,
 };
@@ -23,7 +23,7 @@ use plan::{Architecture, Phase};
 use run::sim::Simulator;
 use table::{Backend, Provenance, Spec};
 use trace::overlap::StepKey;
-use trace::{ImportReport, Trace};
+use trace::{ImportReport, NO_STEP, Trace};
 
 /// Measured steps of a trace with their kernels and all-reduces, as the starting point of the sliders. All numbers are
 /// medians over the steps, as in [`crate::verdict`] and `ladderscope rewire`.
@@ -330,6 +330,10 @@ impl TracedSteps {
             }),
             latency_scale: None,
             link_note,
+            no_launch_gaps: self
+                .launch_wait_ms
+                .is_none()
+                .then(|| "compute hardly waits for launches in this trace".to_owned()),
             no_link: (self.rewiring.steps.ends == LayerCollectives::Exchanges).then(|| {
                 let is = self.rewiring.provenance;
                 format!("this trace has no all-reduce; its dispatches and combines stay as {is}")
@@ -420,14 +424,12 @@ impl TracedSteps {
     }
 }
 
-/// Typical step of a phase by [`typical_step`]; `None` if the trace marks no step of the phase.
+/// Typical step of a phase by [`typical_step`], from first start to last end as on the timeline; `None` if the trace marks no step of the phase.
 fn typical_key(trace: &Trace, phase: Phase) -> Option<StepKey> {
     let mut windows: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
-    for ((from, to), key) in step_windows(trace).into_values().flatten() {
-        if key.phase == phase {
-            let window = windows.entry(key).or_insert((from, to));
-            *window = (window.0.min(from), window.1.max(to));
-        }
+    for span in trace.spans.iter().filter(|span| span.phase == phase && span.step != NO_STEP) {
+        let window = windows.entry(StepKey::from_span(span)).or_insert((span.start_ns, span.end_ns));
+        *window = (window.0.min(span.start_ns), window.1.max(span.end_ns));
     }
     let mut steps: Vec<(i64, StepKey, i64)> =
         windows.into_iter().map(|(key, (from, to))| (from, key, to - from)).collect();

@@ -28,8 +28,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
         put(buf, body, areas.bars.x, areas.bars.y + 1, &text, theme.style(Role::Dim));
         return;
     };
-    if whatif.error.is_none() {
-        let (fastest, trusted) = (cut_left(areas.fastest, 1).1, cut_left(areas.trust, 1).1);
+    let (fastest, trusted) = (cut_left(areas.fastest, 1).1, cut_left(areas.trust, 1).1);
+    if let Some(why) = &whatif.error {
+        let why = format!("no answer: {}", why.lines().next().unwrap_or_default());
+        line(buf, fastest, 0, &[(&why, theme.style(Role::Failed))]);
+    } else {
         let sentence = headline(whatif, answer, fastest.width, cx);
         line(buf, fastest, 0, &[(&sentence, theme.style(Role::Title))]);
         let (clauses, is_warning) = trust(whatif, answer);

@@ -478,7 +478,11 @@ impl Screen for WhatIf {
 /// Table of these answers, each with its name and its changes of the base.
 fn csv(whatif: &WhatIf, answers: &[(String, &WhatIfAnswer)]) -> String {
     let before = ["variant", "architecture", "provenance", "changes"].into_iter();
-    let after = ["change_pct", "reason", "command"];
+    let after = ["speedup_over", "change_pct", "reason", "command"];
+    let (provenance, over) = match whatif.traced.is_some() {
+        true => ("predicted", "the trace"),
+        false => ("simulated", "standard"),
+    };
     let mut rows = Table::new(before.chain(SimulatedMetrics::NAMES).chain(after));
     for (name, answer) in answers {
         let changes = whatif.changes(&answer.variant, &answer.profile_values);
@@ -486,13 +490,14 @@ fn csv(whatif: &WhatIf, answers: &[(String, &WhatIfAnswer)]) -> String {
             // the command belongs to the chosen architecture
             let chosen = answer.is_chosen(row);
             let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
-            let texts = [name, &answer.label(row), "simulated", &changes];
+            let texts = [name, &answer.label(row), provenance, &changes];
             let base = whatif.base_answer.as_ref().and_then(|base| numbers::tpot(base, row));
             let own = row.numbers.as_ref().ok().map(|own| own.tpot_ms);
             let change_pct = own.zip(base).map(|(own, base)| 100.0 * (own / base - 1.0));
             let mut cells: Vec<Shown> = texts.map(Shown::text).into();
             cells.extend(SimulatedMetrics::NAMES.iter().map(|name| row.shown(name)));
-            cells.extend([Shown::number(change_pct, 2), row.reason(), command.into()]);
+            let after = [Shown::text(over), Shown::number(change_pct, 2), row.reason(), command.into()];
+            cells.extend(after);
             rows.push(cells);
         }
     }
