@@ -132,11 +132,11 @@ fn every_table_of_overlap_is_csv_with_a_row_for_each() {
     assert!(exposed["count"].as_u64().unwrap() >= longest.len() as u64);
     let lengths: Vec<f64> = longest.iter().map(|s| s["length_us"].as_f64().unwrap()).collect();
     assert!(lengths.windows(2).all(|pair| pair[0] >= pair[1]), "the longest first");
-    for key in ["ranks", "at_us", "step", "collective", "waited"] {
+    for key in ["ranks", "at_us", "step", "collective", "waited", "effect"] {
         assert!(longest[0].get(key).is_some(), "{key}: {}", longest[0]);
     }
     let told = String::from_utf8(overlap(&trace, &["--by", "exposed"]).stdout).unwrap();
-    assert!(told.contains("and the kernel that each delayed") && told.contains("all_reduce"), "{told}");
+    assert!(told.contains("its effect on the next operation") && told.contains("all_reduce"), "{told}");
     let none = overlap(&trace, &["--by", "range"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&none.stderr).contains("no NVTX ranges"));

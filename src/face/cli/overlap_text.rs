@@ -8,8 +8,8 @@ use base::error::{Error, Result};
 use base::statistics::median;
 use base::text::{counted, fitting_name, latency, rank_label};
 use study::analysis::{
-    CollectiveRow, ExpertTimes, GroupRow, PathSummary, Products, StepSummary, Stragglers, TraceReport,
-    experts_table, group_overlap_table, ranks_table,
+    CollectiveRow, ExpertTimes, ExposedStretch, GroupRow, NextCompute, PathSummary, Products,
+    StepSummary, Stragglers, TraceReport, experts_table, group_overlap_table, ranks_table,
 };
 use study::verdict::Verdict;
 use trace::ImportReport;
@@ -109,7 +109,7 @@ pub fn table_text(
             ("By kind: sum of durations per rank; count over all ranks", "the selection is empty")
         }
         OverlapGrouping::Exposed => (
-            "Longest intervals of exposed communication, and the kernel that each delayed",
+            "Longest exposed communication, and its effect on the next operation",
             "the selection contains no exposed communication",
         ),
         OverlapGrouping::Name => (
@@ -303,14 +303,14 @@ fn collectives_section(report: &TraceReport) -> Option<String> {
         "Exposed communication per rank, by collective".into()
     };
     let longest = report.exposed_stretches.longest.first().map_or(String::new(), |stretch| {
-        let waited = stretch.waited.as_deref().map(|name| fitting_name(name, output::NAME_WIDTH));
-        format!(
-            "  longest exposed interval: {} on rank {} at {}; it delayed {}\n",
+        let words = format!(
+            "{} on rank {} at {}; {}",
             latency(stretch.length_us),
             stretch.ranks[0],
             latency(stretch.at_us),
-            waited.as_deref().unwrap_or("nothing")
-        )
+            effect(stretch)
+        );
+        output::wrapped("  longest exposed interval: ", &words, 4)
     });
     (!all.is_empty()).then(|| {
         let rows: Vec<GroupRow> = shown
@@ -320,6 +320,22 @@ fn collectives_section(report: &TraceReport) -> Option<String> {
         let table = output::aligned(&overlap::groups_table("collective", &rows));
         format!("{title}\n{table}{longest}")
     })
+}
+
+/// Effect of an exposed interval on the next compute operation of its rank.
+fn effect(stretch: &ExposedStretch) -> String {
+    let Some(name) = &stretch.waited else { return "no compute follows it".into() };
+    let name = fitting_name(name, output::NAME_WIDTH);
+    match stretch.effect {
+        NextCompute::HeldUp => format!("it holds up {name}"),
+        NextCompute::LaunchedLater(late) => {
+            format!(
+                "it holds up nothing: {name} was launched {} after it ended",
+                latency(late as f64 / 1e3)
+            )
+        }
+        NextCompute::Unrelated => format!("the next operation is {name}"),
+    }
 }
 
 /// Name of a collective, with its process group and message size if the trace has them, and the group's ranks if
@@ -485,6 +501,8 @@ fn breakdown_section(report: &TraceReport) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plan::Phase;
+    use trace::overlap::StepKey;
 
     #[test]
     fn ignored_events_of_an_import_are_listed() {
@@ -504,6 +522,29 @@ mod tests {
         {
             assert!(text.contains(part), "'{part}' is missing in {text}");
         }
+    }
+
+    #[test]
+    fn a_kernel_that_the_host_launched_later_is_not_held_up() {
+        let words = |next: NextCompute, name: Option<&str>| {
+            effect(&ExposedStretch {
+                ranks: vec![0],
+                at_us: 0.0,
+                length_us: 20.0,
+                step: StepKey { sample: 0, phase: Phase::Decode, step: 0 },
+                collective: "all_reduce".into(),
+                waited: name.map(str::to_owned),
+                effect: next,
+                span: 0,
+                interval: (0, 20_000),
+            })
+        };
+        assert_eq!(words(NextCompute::HeldUp, Some("gemm")), "it holds up gemm");
+        assert_eq!(
+            words(NextCompute::LaunchedLater(3_000), Some("gemm")),
+            "it holds up nothing: gemm was launched 3.00 us after it ended"
+        );
+        assert_eq!(words(NextCompute::Unrelated, None), "no compute follows it");
     }
 
     /// Two groups of one description: their rows would look the same without the ranks.

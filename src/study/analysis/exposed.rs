@@ -1,5 +1,5 @@
-//! Longest stretches of exposed communication, each with the collective that fills it and the compute that waited for
-//! it; exposed communication by collective.
+//! Longest stretches of exposed communication, each with the collective that fills it and the next compute operation;
+//! exposed communication by collective.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +31,10 @@ pub struct ExposedStretch {
     pub collective: String,
     /// Next compute operation on the rank; null if there is none.
     pub waited: Option<String>,
+    /// Effect of the collective on that operation: `holds up` or `launched later`; null if the trace does not show it.
+    #[serde(serialize_with = "label_or_null")]
+    #[schemars(with = "Option<String>")]
+    pub effect: NextCompute,
     #[serde(skip)]
     pub span: usize,
     /// Start and end (ns, trace clock).
@@ -91,7 +95,21 @@ pub enum NextCompute {
     Unrelated,
 }
 
+/// Serializes the label of an effect, or null.
+fn label_or_null<S: serde::Serializer>(effect: &NextCompute, serializer: S) -> Result<S::Ok, S::Error> {
+    effect.label().serialize(serializer)
+}
+
 impl NextCompute {
+    /// Label in tables and files.
+    pub fn label(self) -> Option<&'static str> {
+        match self {
+            Self::HeldUp => Some("holds up"),
+            Self::LaunchedLater(_) => Some("launched later"),
+            Self::Unrelated => None,
+        }
+    }
+
     pub fn new(trace: &Trace, collective: &Span, next: &Span) -> Self {
         /// Longest time between the end of a collective and the start of a kernel that waited for it (ns).
         const RIGHT_AFTER: i64 = 5_000;
@@ -139,7 +157,8 @@ pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
             ("phase|", &|s| Shown::text(s.step.phase.as_str())),
             ("step", &|s| Some(s.step.step).filter(|step| *step != NO_STEP).into()),
             ("~collective", &|s| Shown::text(&s.collective)),
-            ("~waited|delayed", &|s| s.waited.as_deref().into()),
+            ("effect", &|s| s.effect.label().into()),
+            ("~waited|next operation", &|s| s.waited.as_deref().into()),
         ],
     )
     .least(&["sample", "ranks"])
@@ -206,6 +225,9 @@ impl Filled<'_> {
             step: StepKey::from_span(span),
             collective: name(span),
             waited: self.waited.map(name),
+            effect: self
+                .waited
+                .map_or(NextCompute::Unrelated, |next| NextCompute::new(runs.trace, span, next)),
             span: self.place,
             interval,
         }
@@ -486,10 +508,13 @@ mod tests {
             });
             let mut trace = alone(spans.collect());
             (trace.meta.spec, trace.meta.import) = (None, Some(Default::default()));
-            let family = exposed_stretches(&trace, &Selection::default()).families[0].clone();
-            (family.held_up.is_some(), family.is_host_late)
+            let found = exposed_stretches(&trace, &Selection::default());
+            let effects = found.longest.iter().filter_map(|stretch| stretch.effect.label());
+            let launched_later = effects.filter(|effect| *effect == "launched later").count();
+            let family = &found.families[0];
+            (family.held_up.is_some(), family.is_host_late, launched_later)
         };
-        assert_eq!((of(1), of(3)), ((true, false), (false, true)));
+        assert_eq!((of(1), of(3)), ((true, false, 1), (false, true, 3)));
     }
 
     /// One all-reduce, cut by a short kernel, that fills two intervals.

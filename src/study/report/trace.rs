@@ -228,7 +228,7 @@ fn tables(html: &mut Html, page: &TracePage<'_>) {
             row.collective = short(&row.collective, NAME / 2);
             row.waited = row.waited.as_deref().map(|name| short(name, NAME / 2));
         }
-        add(html, "With the operation that each delayed.", &stretches_table(&rows), 20, "exposed");
+        add(html, "Effect of each on the next operation.", &stretches_table(&rows), 20, "exposed");
     }
     if report.steps.len() > 1 {
         html.element("h2", "Steps");
