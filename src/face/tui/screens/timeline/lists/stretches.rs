@@ -58,7 +58,7 @@ pub fn draw_stretches(
             4 => longest_over_mean(shown, family, index, inner.width),
             // a gap after the number before it
             5 => format!(" {}", full_or_brief(full, family, usize::from(width).saturating_sub(1))),
-            6 => brief(held_up(family), width.into()),
+            6 => held_up(family, width),
             7 => family.peer_wait_us.map_or_else(|| UNKNOWN.to_owned(), time_of),
             _ => family.transfer_us.map_or_else(|| UNKNOWN.to_owned(), time_of),
         })
@@ -144,7 +144,10 @@ fn columns(shown: &Stretches, index: &TraceIndex, width: u16) -> (&'static [usiz
     {
         let others: u16 = others.iter().map(|column| column.width + 1).sum();
         let free = width.saturating_sub(others + 1);
-        let waiting = widest(shown, |family| brief(held_up(family), LONGEST_NAME));
+        let waiting = widest(shown, |family| match (family.is_host_late, LAUNCHED_LATER) {
+            (true, [.., short]) => short.to_owned(),
+            (false, _) => held_up(family, LONGEST_NAME as u16),
+        });
         let waiting = waiting.max(waits.title.width() as u16).min(free / 2);
         let full = has_both_phases(shown);
         let name = widest(shown, |family| format!(" {}", full_or_brief(full, family, LONGEST_NAME)));
@@ -265,10 +268,15 @@ fn full_or_brief(full: bool, family: &StretchFamily, room: usize) -> String {
     }
 }
 
-/// Operation that calls of a row held up most often.
-fn held_up(family: &StretchFamily) -> &str {
-    match family.is_host_late {
-        true => "none: launched later",
-        false => family.held_up.as_deref().unwrap_or("nothing"),
+/// Remark on calls whose next kernel was launched after their end, and its short form.
+const LAUNCHED_LATER: [&str; 2] =
+    ["nothing: the next kernel is launched later", "nothing: launched later"];
+
+/// Operation that calls of a row held up most often, for this many columns.
+fn held_up(family: &StretchFamily, room: u16) -> String {
+    match &family.held_up {
+        _ if family.is_host_late => first_fitting(&LAUNCHED_LATER.map(str::to_owned), room).to_owned(),
+        Some(name) => brief(name, room.into()),
+        None => "nothing".to_owned(),
     }
 }

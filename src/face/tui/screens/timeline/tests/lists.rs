@@ -387,6 +387,18 @@ fn a_row_whose_longest_call_is_far_over_its_mean_names_the_step_of_it() {
 }
 
 #[test]
+fn exposed_communication_of_a_late_host_holds_up_nothing() {
+    for (width, words) in [
+        (120, "nothing: launched later"),
+        (200, "nothing: the next kernel is launched later"),
+    ] {
+        let mut driver = with(vec![imported()], (width, 60));
+        driver.taps("E");
+        driver.shows(words);
+    }
+}
+
+#[test]
 fn exposed_communication_is_sorted_by_any_column() {
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     driver.taps("E");
