@@ -335,8 +335,8 @@ fn bracket(buf: &mut Buffer, label: Rect, theme: Theme) {
     }
 }
 
-/// Number of lanes above and below the shown ones, and of hidden empty rows, at the right end of the ruler: ` ↓ 2 lanes, 3
-/// empty rows hidden`.
+/// Number of lanes above and below the shown ones with the ranks that they hide entirely, and of hidden empty rows, at the
+/// right end of the ruler: ` ↓ 3 lanes (1 rank), 3 empty rows hidden`.
 fn hidden_lanes(buf: &mut Buffer, ruler: Rect, pane: &Pane, areas: &PaneAreas, theme: Theme) {
     // lanes are taller than one row only if all fit
     let height = usize::from(areas.lines.height);
@@ -347,6 +347,9 @@ fn hidden_lanes(buf: &mut Buffer, ruler: Rect, pane: &Pane, areas: &PaneAreas, t
         (0, below) => Some(format!("↓ {}", counted(below, "lane"))),
         (above, below) => Some(format!("↑ {above} ↓ {}", counted(below, "lane"))),
     };
+    let ranks = Some(hidden_ranks(pane, height)).filter(|ranks| *ranks > 0);
+    let ranks = ranks.map(|ranks| format!(" ({})", counted(ranks, "rank"))).unwrap_or_default();
+    let lanes = lanes.map(|lanes| lanes + &ranks);
     let idle = Some(pane.idle_rows()).filter(|rows| *rows > 0);
     let idle = idle.map(|rows| format!("{} hidden", counted(rows, "empty row")));
     let parts: Vec<String> = lanes.into_iter().chain(idle).collect();
@@ -356,6 +359,17 @@ fn hidden_lanes(buf: &mut Buffer, ruler: Rect, pane: &Pane, areas: &PaneAreas, t
     let text = format!(" {}", parts.join(", "));
     let x = ruler.right().saturating_sub(text.width() as u16);
     put(buf, ruler, x.max(ruler.x), ruler.y, &text, theme.style(Role::Key));
+}
+
+/// Number of ranks of which these rows show no line.
+fn hidden_ranks(pane: &Pane, rows: usize) -> usize {
+    let is_rank = |line: &TraceLine| matches!(line, TraceLine::Rank(_));
+    let ranks = |lines: &[TraceLine]| lines.iter().filter(|line| is_rank(line)).count();
+    let from = pane.first_line.min(pane.lines.len());
+    let shown = &pane.lines[from..(from + rows).min(pane.lines.len())];
+    // the rank of the first line, if its own line is above
+    let is_begun = shown.first().is_some_and(|line| !is_rank(line));
+    ranks(&pane.lines) - ranks(shown) - usize::from(is_begun)
 }
 
 /// Draws a glyph into the blank rows of a column.

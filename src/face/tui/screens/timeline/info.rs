@@ -343,9 +343,9 @@ fn span(view: &TimelineView, pane: &Pane) -> (String, Vec<String>) {
         let label = index.step_label(index.steps[at].key);
         let is_typical = index.typical_step == Some(at) && index.steps.len() > FEW_STEPS;
         let typical = if is_typical { " (typical: nearest to the median)" } else { "" };
-        let longest =
-            if is_longest_exposed(pane, at) { ", longest exposed stretch of its rank" } else { "" };
-        what.push_str(&format!(", {label}{typical}{longest}"));
+        // first, as a narrow window cuts the end
+        let longest = if is_longest_exposed(pane, at) { "longest exposed: " } else { "" };
+        what = format!("{longest}{what}, {label}{typical}");
     }
     let arrival = pane.span_index().and_then(|at| index.spans().arrival(at));
     // a shape is not wrapped within its brackets

@@ -133,7 +133,7 @@ fn lanes_that_do_not_fit_are_counted_on_the_ruler() {
     let areas = layout::open(&driver.state.timeline, driver.state.cx.body()).expect("a trace is open");
     let hidden = view(&driver).pane().lines.len() - usize::from(areas.panes[0].lines.height);
     assert!(hidden > 1, "{}", driver.screen());
-    driver.shows(&format!(" ↓ {hidden} lanes"));
+    driver.shows(&format!(" ↓ {hidden} lanes (1 rank)"));
     driver.tap(KeyCode::End);
     driver.shows(&format!(" ↑ {hidden} lanes"));
 }
@@ -214,6 +214,24 @@ fn a_launch_bound_trace_opens_on_the_longest_wait_for_the_host() {
         let effects = driver.send(Message::Resize(columns, rows));
         driver.answer(effects);
         driver.shows("before it, the GPU waited 37.0 us for the host");
+    }
+}
+
+/// However few lanes fit, the cursor is on the longest exposed collective, and the details say so first.
+#[test]
+fn a_trace_opens_on_the_same_operation_at_every_size() {
+    let open = || TimelineView::new(Arc::new(imported()));
+    for (columns, rows) in [(200, 60), (120, 40), (80, 24), (60, 16)] {
+        let mut driver = with(vec![imported()], (columns, rows));
+        driver.state.timeline.view = Some(open());
+        let effects = driver.send(Message::Resize(columns, rows));
+        driver.answer(effects);
+        let (opened, shown) = (open(), view(&driver));
+        assert_eq!(
+            (shown.window, shown.time, shown.span()),
+            (opened.window, opened.time, opened.span())
+        );
+        driver.shows("longest exposed: all_reduce on stream 13");
     }
 }
 
