@@ -180,7 +180,8 @@ fn border_search(view: &TimelineView, columns: u16) -> String {
     }
 }
 
-/// Search status: `3 of 45 · 12.3 us per rank, 4.1 % of compute`, empty without a search. Fits the given columns after
+/// Search status: `3 of 45 (12 on the GPU) · 12.3 us per rank, 4.1 % of compute`, empty without a search; the remark on the
+/// GPU only if the host has matches. Fits the given columns after
 /// leaving room for the query and a short title.
 pub fn search_status(view: &TimelineView, columns: u16) -> String {
     let query = view.search.line.value();
@@ -194,10 +195,16 @@ pub fn search_status(view: &TimelineView, columns: u16) -> String {
         Some(found) => {
             let hides = |line| pane.hides(line);
             let total = found.shown(&pane.index, hides);
+            let is_host = |line| matches!(line, TraceLine::Ranges(_));
+            let of_gpu = match found.shown(&pane.index, |line| hides(line) || is_host(line)) {
+                all if all == total => String::new(),
+                0 => " (none on the GPU)".into(),
+                some => format!(" ({some} on the GPU)"),
+            };
             match pane.current().and_then(|at| found.ordinal(&pane.index, hides, (at, pane.place))) {
-                Some(ordinal) => format!("{ordinal} of {total}"),
-                None if total == 1 => "1 match".into(),
-                None => format!("{total} matches"),
+                Some(ordinal) => format!("{ordinal} of {total}{of_gpu}"),
+                None if total == 1 => format!("1 match{of_gpu}"),
+                None => format!("{total} matches{of_gpu}"),
             }
         }
     };

@@ -367,7 +367,7 @@ fn a_search_goes_to_kernels_before_operators() {
     for _ in 0..13 {
         driver.taps("n");
         if view(&driver).span().is_none() {
-            driver.shows("13 of 13");
+            driver.shows("13 of 13 (12 on the GPU)");
             operators += 1;
         }
     }
