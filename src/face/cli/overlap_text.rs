@@ -441,8 +441,8 @@ fn stragglers_section(stragglers: &Stragglers) -> Option<String> {
             .map(|clocks| format!("All ranks arrive at collectives at the same time\n{clocks}"));
     };
     let mut text = format!(
-        "Stragglers: ranks that arrived last at {} matched collectives\n{}",
-        stragglers.matched,
+        "Stragglers: ranks that arrived last at {}\n{}",
+        counted(stragglers.matched as usize, "matched collective"),
         output::aligned(&overlap::stragglers_table(stragglers))
     );
     let _ = writeln!(
@@ -454,8 +454,8 @@ fn stragglers_section(stragglers: &Stragglers) -> Option<String> {
         latency(worst.waited_ns as f64 / 1e3)
     );
     if stragglers.unmatched > 0 {
-        let _ =
-            writeln!(text, "  {} collective calls have no match on other ranks", stragglers.unmatched);
+        let unmatched = counted(stragglers.unmatched as usize, "collective call");
+        let _ = writeln!(text, "  without a match on other ranks: {unmatched}");
     }
     text.extend(clocks);
     if let Some(note) = &stragglers.note {

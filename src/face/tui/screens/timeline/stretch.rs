@@ -156,7 +156,7 @@ fn numbers(pane: &Pane, measured: &MeasuredInterval, written: fn(f64) -> String)
             us(all.idle_us),
             measured.meant_ranks()
         ),
-        format!("{} operations   {}", measured.count, steps(pane, measured)),
+        format!("{}   {}", counted(measured.count as usize, "operation"), steps(pane, measured)),
     ]
 }
 

@@ -20,6 +20,15 @@ fn marks_stand_in_a_row_of_their_own() {
 }
 
 #[test]
+fn one_selected_operation_is_counted_in_the_singular() {
+    let mut trace = trace().trace;
+    trace.spans.retain(|span| span.rank == 0);
+    let mut driver = with(vec![TraceIndex::new("one rank".into(), trace)], (120, 40));
+    driver.taps("v");
+    driver.shows(" 1 operation   within step 0");
+}
+
+#[test]
 fn nothing_at_the_bottom_is_clipped_while_rows_are_empty() {
     for size in [(80, 24), (120, 40), (200, 60)] {
         let mut driver = with(vec![trace()], size);
