@@ -60,6 +60,8 @@ pub struct PaneAreas {
     pub lines: Rect,
     /// Rows of a lane of spans; more than one only if all lines fit.
     pub tall: u16,
+    /// Rows of a lane that keeps from nested ranges what they need of the blank rows; at most `tall`.
+    tall_beside_ranges: u16,
 }
 
 impl PaneAreas {
@@ -78,6 +80,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
 /// two traces.
 pub fn blank_rows(view: &TimelineView, areas: &TimelineAreas) -> usize {
     let ([pane], [area]) = (&view.panes[..], &areas.panes[..]) else { return 0 };
+    let area = PaneAreas { tall: area.tall_beside_ranges, ..*area };
     let rows: usize = pane.lines.iter().map(|line| usize::from(area.rows(*line))).sum();
     match view.is_zoomed() {
         true => usize::from(area.lines.height).saturating_sub(rows.saturating_sub(pane.spare_lines())),
@@ -135,7 +138,16 @@ fn areas(body: Rect, view: &TimelineView) -> TimelineAreas {
         _ => TALLEST,
     };
     let above = spare - usize::from(docked.height);
-    let tall = 1 + above.checked_div(lanes).unwrap_or(0).min(tallest - 1);
+    let beside_ranges = 1 + above.checked_div(lanes).unwrap_or(0).min(tallest - 1);
+    // of a zoomed trace, rows that neither the table nor nested ranges fill
+    let blank = match &view.panes[..] {
+        [pane] if view.is_zoomed() => {
+            above.saturating_sub(lanes * (beside_ranges - 1) + pane.spare_lines())
+        }
+        _ => 0,
+    };
+    let more = blank.checked_div(lanes).unwrap_or(0);
+    let tall = (beside_ranges + more).min(TALLEST_ZOOMED);
     let needs = needs.iter().zip(&view.panes).map(|(need, pane)| need + lanes_of(pane) * (tall - 1));
     let needs: Vec<usize> = needs.collect();
     let nothing = Rect { width: 0, height: 0, ..below };
@@ -162,7 +174,8 @@ fn areas(body: Rect, view: &TimelineView) -> TimelineAreas {
             let (title, own) = cut_top(own, u16::from(i > 0));
             let (ruler, own) = cut_top(own, 1);
             let (path, lines) = cut_top(own, u16::from(view.lit));
-            PaneAreas { title, ruler, path, lines, tall: tall as u16 }
+            let [tall, tall_beside_ranges] = [tall, beside_ranges].map(|rows| rows as u16);
+            PaneAreas { title, ruler, path, lines, tall, tall_beside_ranges }
         })
         .collect();
     TimelineAreas { header, overview, ticks, marks, panes, docked, info, stretch, panel }
@@ -204,6 +217,9 @@ const TALLEST: usize = 3;
 
 /// Maximum rows of a lane above a docked table that shows all its operations and needs no more rows.
 const TALLEST_ABOVE_WHOLE: usize = 5;
+
+/// Maximum rows of a lane of the only trace while its window is zoomed in.
+const TALLEST_ZOOMED: usize = 12;
 
 /// Minimum width to show the numbers of a stretch next to the info.
 const BESIDE: u16 = 110;

@@ -341,6 +341,20 @@ fn a_zoomed_window_unfolds_ranges_into_blank_rows_until_the_user_folds_them() {
 }
 
 #[test]
+fn lanes_of_a_zoomed_trace_take_rows_that_would_be_blank() {
+    let mut trace = trace().trace;
+    trace.spans.retain(|span| span.rank == 0);
+    let mut driver = with(vec![TraceIndex::new("one GPU".into(), trace)], (200, 60));
+    let tall = |driver: &Driver| {
+        let areas = layout::open(&driver.state.timeline, driver.state.cx.body());
+        areas.expect("a trace is open").panes[0].tall
+    };
+    let before = tall(&driver);
+    driver.taps("++");
+    assert!(tall(&driver) > before, "{before}: {}", driver.screen());
+}
+
+#[test]
 fn operators_unfold_below_the_ranges_of_their_thread() {
     let mut driver = with(vec![with_operators()], (120, 40));
     driver.hides("thread 0 ops");
