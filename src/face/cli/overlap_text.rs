@@ -433,7 +433,8 @@ fn critical_path_section(path: &PathSummary) -> String {
 fn stragglers_section(stragglers: &Stragglers) -> Option<String> {
     let clocks = stragglers.clocks_apart_us.map(|apart| {
         format!(
-            "  clocks: ends of matched collectives differ by {apart:.1} us between ranks (90th percentile)\n"
+            "  clocks: ends of matched collectives differ by {} between ranks (90th percentile)\n",
+            latency(apart)
         )
     });
     let Some(worst) = stragglers.worst.first() else {

@@ -325,7 +325,7 @@ fn range(view: &TimelineView, pane: &Pane, row: usize) -> (String, Vec<String>) 
     if host.left_out > 0 {
         let kept = host.events.len();
         let all = kept as u64 + host.left_out;
-        lines.push(format!("operators and calls: the first {kept} of {all}, the rest is not shown"));
+        lines.push(format!("only the first {kept} of {all} operators and calls are shown"));
     }
     (title, lines)
 }
@@ -420,7 +420,7 @@ fn launch(view: &TimelineView, pane: &Pane) -> Option<String> {
     let bytes = pane.index.files?;
     if view.looked_up(view.focus).is_none() {
         let size = si(bytes as f64, "B");
-        return Some(format!("grid, block and operator are in the file ({size}): i looks into it"));
+        return Some(format!("i: look up grid, block and operator ({size} to read)"));
     }
     let (_, found) = match &pane.kernel {
         Some(kernel) if Some(kernel.0) == pane.span_index() => kernel,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::index::TraceIndex;
 use crate::desk::{ChosenMachine, MachineChoice, choose_machine, resimulate};
+use crate::face::tui::format::ns;
 use crate::face::tui::screens::timeline::files::label_with_link;
 use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS};
@@ -178,8 +179,7 @@ impl Rewired {
         let (left_out, length) = rewiring.left_out_ns(number)?;
         if left_out.abs() * 200 > length {
             let than = if left_out > 0 { "shorter" } else { "longer" };
-            let ms = left_out.abs() as f64 / 1e6;
-            title += &format!(", replayed {ms:.3} ms {than} than measured");
+            title += &format!(", replayed {} {than} than measured", ns(left_out.abs()));
         }
         let error = rewiring.error_of(&rewiring.answer(&self.0)?);
         Ok((Arc::new(TraceIndex::new(title, rewired)), format!("the measured times, {with}; {error}")))

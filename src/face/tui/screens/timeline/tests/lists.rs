@@ -388,10 +388,9 @@ fn a_row_whose_longest_call_is_far_over_its_mean_names_the_step_of_it() {
 
 #[test]
 fn exposed_communication_of_a_late_host_holds_up_nothing() {
-    for (width, words) in [
-        (120, "nothing: launched later"),
-        (200, "nothing: the next kernel is launched later"),
-    ] {
+    for (width, words) in
+        [(120, "nothing: launched later"), (200, "nothing: the next kernel is launched later")]
+    {
         let mut driver = with(vec![imported()], (width, 60));
         driver.taps("E");
         driver.shows(words);
@@ -704,7 +703,7 @@ fn a_kernel_says_how_it_was_launched_where_its_file_has_it() {
     large.files = Some(1 << 30);
     let mut driver = with(vec![large], (120, 40));
     let shown = driver.screen();
-    assert!(shown.contains("are in the file (1.07 GB): i looks into it"), "{shown}");
+    assert!(shown.contains("i: look up grid, block and operator (1.07 GB to read)"), "{shown}");
     driver.taps("i");
     driver.shows(told);
     let mut driver = with(vec![super::trace()], (120, 40));
