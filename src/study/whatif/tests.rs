@@ -950,6 +950,30 @@ fn nothing_of_a_standard_trace_with_exchanges_is_hidden() {
     }
 }
 
+#[test]
+fn the_tp_of_a_traced_model_must_divide_its_heads() {
+    let (traced, _) = traced();
+    let mut variant = traced.base.clone();
+    Slider::Tp.set(&mut variant, None, "10").unwrap();
+    let why = traced.answer(&variant).unwrap().cannot().expect("no architecture can run");
+    assert!(why.contains("TP 10 does not divide"), "{why}");
+}
+
+#[test]
+fn a_typed_value_may_have_its_unit() {
+    let mut variant = WhatIfVariant::default();
+    let mut set = |slider: Slider, text: &str| {
+        slider.set(&mut variant, None, text).map(|()| slider.number(&variant, None).unwrap())
+    };
+    for typed in ["20", "20us", "20 us", "0.02 ms", "20000ns"] {
+        assert!((set(Slider::Alpha, typed).unwrap() - 20.0).abs() < 1e-9, "{typed}");
+    }
+    assert_eq!(set(Slider::Hbm, "3.3 TB/s").unwrap(), 3300.0);
+    assert_eq!(set(Slider::CommLoss, "25 %").unwrap(), 25.0);
+    assert!(set(Slider::Alpha, "20 GB/s").is_err());
+    assert!(set(Slider::Bandwidth, "20 us").is_err());
+}
+
 /// Predictions from a trace agree with the simulation of the changed cell.
 #[test]
 fn a_slider_changes_a_trace_as_it_changes_the_cell() {

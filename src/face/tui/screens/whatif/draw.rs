@@ -31,7 +31,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let (fastest, trusted) = (cut_left(areas.fastest, 1).1, cut_left(areas.trust, 1).1);
     if let Some(why) = &whatif.error {
         let why = format!("no answer: {}", why.lines().next().unwrap_or_default());
-        line(buf, fastest, 0, &[(&why, theme.style(Role::Failed))]);
+        line(buf, fastest, 0, &[(&why, theme.style(Role::Warn))]);
     } else {
         let sentence = headline(whatif, answer, fastest.width, cx);
         line(buf, fastest, 0, &[(&sentence, theme.style(Role::Title))]);

@@ -77,6 +77,9 @@ fn clause_rows(text: &str, width: u16, most: usize) -> Vec<String> {
 
 /// Answer in one line, as many clauses as fit: the fastest architecture, or the launch gaps that hide its gain.
 pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context) -> String {
+    if let Some(why) = answer.cannot() {
+        return join_fitting(&["no architecture can run".to_owned(), format!(": {why}")], room);
+    }
     if let Some((gaps, [alone, wired])) = answer.launches_hide_gains() {
         let LaunchGaps { remedy, has_python_stacks, .. } = gaps;
         let (wiring, key) = (answer.wiring(), cx.key::<WhatIf>(Act::LaunchGaps));
