@@ -363,12 +363,11 @@ fn varying_rounds(report: &ComparisonReport) -> Option<String> {
     let widest = ranges.max_by(|a, b| a.ratio().total_cmp(&b.ratio()))?;
     (widest.ratio() - 1.0 > lead).then(|| {
         format!(
-            "rounds of {} vary from {}, more than any choice differs from {} ({}: {:.2}x)",
+            "rounds of {} vary by {:.2}x, choices differ from {} by {:.2}x at most",
             widest.spec.architecture_label(),
-            widest.words(),
+            widest.ratio(),
             rival.baseline,
-            rival.value,
-            rival.speedup
+            1.0 + lead
         )
     })
 }

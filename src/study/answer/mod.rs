@@ -364,8 +364,7 @@ fn measured_apart(report: &ComparisonReport) -> Option<String> {
     let apart = report.pairs.iter().filter(|pair| pair.rounds_apart > 0).count();
     (apart > 0).then(|| {
         format!(
-            "Rounds measured apart, as after a resume, do not count: {apart} of {} affected. Run all again to compare \
-             them.",
+            "Rounds measured over 10 min apart do not count: {apart} of {} affected. Run all again to compare them.",
             counted(report.pairs.len(), "comparison")
         )
     })

@@ -586,6 +586,9 @@ impl<'a> ComparisonQuestion<'a> {
             !pair.is_simulated() && is_paired && (is_noisy() || contradicts_tpot(pair))
         };
         let by_round = self.report.pairs.iter().any(is_by_round);
+        // one form of latency in all rows: that of the fastest and the slowest round if a cell's vary widely
+        let sides = || self.report.pairs.iter().flat_map(|pair| [&pair.baseline_side, &pair.side]);
+        let has_ranges = sides().any(|side| WideRounds::of_side(side).is_some());
         // ranges of rounds need the room of the baseline's name
         let (latency, speedup) = match self.report.latency() {
             "TPOT" if by_round => ("TPOT ms", "!tok/s x by round".to_owned()),
@@ -597,12 +600,12 @@ impl<'a> ComparisonQuestion<'a> {
         let latency_of = |pair: &Comparison, at: usize| {
             let is_own = pair.latency() == self.report.latency();
             let side = [&pair.baseline_side, &pair.side][at];
-            match WideRounds::of_side(side).filter(|_| is_own) {
-                Some(wide) => {
-                    let tpot = side.rounds_tpot_ms.filter(|_| self.report.latency() == "TPOT");
+            let range = side.rounds_tpot_ms.filter(|_| self.report.latency() == "TPOT");
+            match range.or(side.rounds_ms).filter(|_| is_own && has_ranges) {
+                Some(range) => {
                     // rounds so far apart need no fractions, and a narrow window has no room
                     let short = |ms: f64| if ms < 10.0 { digits(ms) } else { format!("{ms:.0}") };
-                    let [least, most] = tpot.unwrap_or([wide.least_ms, wide.most_ms]).map(short);
+                    let [least, most] = range.map(short);
                     Shown::text(if least == most { least } else { format!("{least} to {most}") })
                 }
                 None => Shown::number(Some(pair.latencies_ms()[at]).filter(|_| is_own), 2),
@@ -655,7 +658,7 @@ impl<'a> ComparisonQuestion<'a> {
             let absent = absent.into_iter().map(|(value, status)| bare_row(value, status));
             if is_measured_apart(pair) {
                 // numbers of other rounds than the baseline's would contradict it
-                table.push(bare_row(self.value(pair), "measured apart"));
+                table.push(bare_row(self.value(pair), &pair.why_unknown()));
                 absent.for_each(|row| table.push(row));
                 continue;
             }

@@ -211,7 +211,7 @@ pub fn pivot_table(report: &ComparisonReport, pivot: &Pivot) -> Table {
             let Some(pair) = at.map(|at| &report.pairs[at]) else { return [const { Shown::None }; 4] };
             let end = |at: usize| Shown::number(pair.speedup_ci95.map(|ends| ends[at]), 3);
             match is_measured_apart(pair) {
-                true => [Shown::None, Shown::None, Shown::None, Shown::text("measured apart")],
+                true => [Shown::None, Shown::None, Shown::None, Shown::text(pair.why_unknown())],
                 false => [
                     Shown::Interval(pair.speedup, pair.speedup_ci95, 2),
                     end(0),

@@ -91,7 +91,7 @@ impl ComparisonQuestion<'_> {
             };
         }
         if let Some(why) = &self.doubt {
-            return format!("Inconclusive, run again on an idle machine: {why}");
+            return format!("Inconclusive, run again on an idle machine: {why}{}", self.decided_limit());
         }
         let text = match &self.winner {
             Some(winner) => {
@@ -105,6 +105,15 @@ impl ComparisonQuestion<'_> {
             true => capitalized(&text),
             false => text,
         }
+    }
+
+    /// What is known all the same: `; upper-bound is 1.42x at P2P off`, its largest significant lead.
+    fn decided_limit(&self) -> String {
+        let limits = self.report.pairs.iter().filter(|pair| pair.is_limit_ahead());
+        let largest = limits.max_by(|a, b| a.speedup.total_cmp(&b.speedup));
+        largest.map_or_else(String::new, |pair| {
+            format!("; {} is {} at {}", self.value(pair), times(pair), setting_phrase(pair, self.axis))
+        })
     }
 
     fn headline_of_winner(&self, winner: &Winner<'_>, faster: &str, baseline: &str) -> String {

@@ -176,22 +176,22 @@ fn answer(pareto: &Pareto, width: u16) -> Option<(String, String)> {
         (true, false) => "most",
         (false, false) => "least",
         // noise may explain it
-        (true, true) => "highest median",
-        (false, true) => "lowest median",
+        (true, true) => "highest",
+        (false, true) => "lowest",
     };
     let limited = pareto.bound_words();
+    let has_ties = pareto.best_within.iter().any(|rival| rival.is_tied);
+    let doubt = if is_undecided && !has_ties { " (undecided)" } else { "" };
     let named_bound = match &limited {
-        Some(words) => format!("{words}: "),
-        None => format!("{most} {unit}: "),
+        Some(words) => format!("{words}{doubt}: "),
+        None => format!("{most} {unit}{doubt}: "),
     };
     let Some((winner, rivals)) = pareto.best_within.split_first() else {
         return limited.map(|_| (named_bound, nothing(pareto)));
     };
     let point = pareto.point(&winner.run)?;
     let at_limit = if is_at_limit(pareto, point) { AT_LIMIT } else { "" };
-    let has_ties = rivals.iter().any(|rival| rival.is_tied);
-    let doubt = if is_undecided && !has_ties { " (undecided)" } else { "" };
-    let name = format!("{}, {}{at_limit}{doubt}", named(point), digits(winner.y));
+    let name = format!("{}, {}{at_limit}", named(point), digits(winner.y));
     // without a limit, the beginning has the unit
     let with_unit = if limited.is_some() { format!("{name} {unit}") } else { name.clone() };
     let is_named = |rival: &&BestWithin| limited.is_some() || rival.is_tied;
