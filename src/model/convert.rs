@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::config::{FAMILIES, FARSKIP_LAYERS, LADDER_LAYERS, MixtureFamily};
-use super::numbers::write_numbers;
+use super::tensor_file::write_tensors;
 use super::{Model, WeightSource, layout, tokenizer};
 use base::atomic::{self, UnfinishedDir};
 use base::error::{Error, Result};
@@ -301,7 +301,7 @@ impl Model {
         let names: Vec<_> = all.iter().map(named).collect();
         let source = WeightSource::open(self, seed)?;
         let about: HashMap<_, _> = [("format".to_owned(), "pt".to_owned())].into();
-        write_numbers(path, about, &names, |at| {
+        write_tensors(path, about, &names, |at| {
             let (tensor, expert) = all[at];
             let (rows, columns) = tensor.matrix(shape);
             let (rows, first) = (rows as usize, (expert * rows) as usize);

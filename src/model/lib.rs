@@ -13,10 +13,10 @@ mod convert;
 mod files;
 mod layout;
 mod mixture;
-mod numbers;
 mod prompts;
 mod random;
 mod resolve;
+mod tensor_file;
 mod tokenizer;
 mod weights;
 
@@ -24,9 +24,9 @@ pub use arithmetic::{Matrix, MatrixData, RandomStream};
 pub use chat::{ChatMessage, ChatTemplate};
 pub use config::{MAX_LAYERS, MAX_SIZE};
 pub use convert::check_place;
-pub use numbers::{NumbersFile, write_numbers};
 pub use prompts::{read_prompts, read_tokens};
 pub use resolve::Model;
+pub use tensor_file::{TensorFile, write_tensors};
 pub use tokenizer::Tokenizer;
 pub use weights::{Fp8Rows, WeightSource, mxfp4_problem};
 

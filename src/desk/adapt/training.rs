@@ -12,7 +12,7 @@ use base::text::counted;
 use lab::launch::Cancel;
 use lab::store::{Store, TrainingFolder};
 use machine::environment::cpu_name;
-use model::{Model, NumbersFile, WeightSource, write_numbers};
+use model::{Model, TensorFile, WeightSource, write_tensors};
 use plan::{CommDType, DType, Tensor, Weight};
 use run::cpu::train::{BatchLoss, Optimiser, Trainer, TrainerSetup, gemm_peak};
 use run::evaluator;
@@ -385,7 +385,7 @@ impl RunningTraining<'_> {
         ]
         .map(|(key, value)| (key.to_owned(), value))
         .into();
-        write_numbers(&self.folder.checkpoint(), about, &tensors, |at| Ok(Cow::Borrowed(state[at].1)))?;
+        write_tensors(&self.folder.checkpoint(), about, &tensors, |at| Ok(Cow::Borrowed(state[at].1)))?;
         self.training.step = done;
         self.training.updated = self.run.store.now();
         self.training.seconds = self.steps.iter().map(|step| step.seconds).sum();
@@ -438,9 +438,9 @@ impl RunningTraining<'_> {
 /// Restores the checkpoint, if there is one, and returns its step.
 fn restore(trainer: &mut Trainer<f32>, folder: &TrainingFolder, training: &Training) -> Result<u32> {
     let path = folder.checkpoint();
-    let Some(file) = NumbersFile::open(&path)? else { return Ok(0) };
-    let step = file.about("step").and_then(|step| step.parse().ok());
-    let training_id = file.about("training");
+    let Some(file) = TensorFile::open(&path)? else { return Ok(0) };
+    let step = file.text_metadata("step").and_then(|step| step.parse().ok());
+    let training_id = file.text_metadata("training");
     let Some(step) =
         step.filter(|step| training_id == Some(&training.id) && *step <= training.spec.steps)
     else {

@@ -1,5 +1,5 @@
-//! Files of named f32 tensors (safetensors): training checkpoints and final weights. Written piece by
-//! piece, so that nothing is in memory twice; a file appears complete or not at all.
+//! Safetensors files of f32 tensors: training checkpoints and final weights. Tensors are written one by one, because
+//! a whole model in memory twice would not fit.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,18 +17,17 @@ use base::regular;
 
 const F32_BYTES: usize = size_of::<f32>();
 
-/// Writes a file of tensors with these names and shapes; `numbers` returns the data of the tensor at an
-/// index. `about` is stored as text metadata.
+/// Writes tensors with these names and shapes; `data` returns the numbers of the tensor at an index.
 ///
 /// # Errors
 ///
-/// Returns the errors of `numbers`, and a failure if the file cannot be written or a tensor's data does
-/// not match its shape.
-pub fn write_numbers<'a>(
+/// Returns the errors of `data`, and a failure if the file cannot be written or a tensor's data does not
+/// match its shape.
+pub fn write_tensors<'a>(
     path: &Path,
-    about: HashMap<String, String>,
+    text_metadata: HashMap<String, String>,
     tensors: &[(String, Vec<usize>)],
-    mut numbers: impl FnMut(usize) -> Result<Cow<'a, [f32]>>,
+    mut data: impl FnMut(usize) -> Result<Cow<'a, [f32]>>,
 ) -> Result<()> {
     let failed = |why: String| Error::failed(format!("{}: {why}", path.display()));
     let mut end = 0;
@@ -38,47 +37,38 @@ pub fn write_numbers<'a>(
         let info = TensorInfo { dtype: Dtype::F32, shape: shape.clone(), data_offsets: (start, end) };
         (name.clone(), info)
     });
-    let metadata = Metadata::new(Some(about), infos.collect()).map_err(|e| failed(e.to_string()))?;
+    let metadata =
+        Metadata::new(Some(text_metadata), infos.collect()).map_err(|e| failed(e.to_string()))?;
     let mut json = serde_json::to_vec(&metadata).map_err(|e| failed(e.to_string()))?;
     // alignment required by the format
     json.resize(json.len().next_multiple_of(8), b' ');
     let mut file = AtomicFile::create(path)?;
-    {
-        let mut out = BufWriter::with_capacity(1 << 20, file.file_mut());
-        let io = Error::io(path);
-        let mut write = || -> std::io::Result<Result<()>> {
-            out.write_all(&(json.len() as u64).to_le_bytes())?;
-            out.write_all(&json)?;
-            for (at, (name, shape)) in tensors.iter().enumerate() {
-                let numbers = match numbers(at) {
-                    Ok(numbers) => numbers,
-                    Err(error) => return Ok(Err(error)),
-                };
-                if numbers.len() != shape.iter().product::<usize>() {
-                    return Ok(Err(failed(format!(
-                        "{name} has {} numbers, not {shape:?}",
-                        numbers.len()
-                    ))));
-                }
-                out.write_all(bytemuck::cast_slice(&numbers))?;
-            }
-            out.flush().map(Ok)
-        };
-        write().map_err(io)??;
+    let mut out = BufWriter::with_capacity(1 << 20, file.file_mut());
+    let mut write = |bytes: &[u8]| out.write_all(bytes).map_err(Error::io(path));
+    write(&(json.len() as u64).to_le_bytes())?;
+    write(&json)?;
+    for (at, (name, shape)) in tensors.iter().enumerate() {
+        let numbers = data(at)?;
+        if numbers.len() != shape.iter().product::<usize>() {
+            return Err(failed(format!("{name} has {} numbers, not {shape:?}", numbers.len())));
+        }
+        write(bytemuck::cast_slice(&numbers))?;
     }
+    out.flush().map_err(Error::io(path))?;
+    drop(out);
     file.finish()
 }
 
-/// Opened file of f32 tensors.
 #[derive(Debug)]
-pub struct NumbersFile {
+pub struct TensorFile {
     path: PathBuf,
     map: Mmap,
+    /// Offset of the tensors' data in the file.
     data: usize,
     metadata: Metadata,
 }
 
-impl NumbersFile {
+impl TensorFile {
     /// Opens a file; `None` if it does not exist.
     ///
     /// # Errors
@@ -93,7 +83,7 @@ impl NumbersFile {
         Ok(Some(Self { path: path.to_owned(), map, data, metadata }))
     }
 
-    pub fn about(&self, key: &str) -> Option<&str> {
+    pub fn text_metadata(&self, key: &str) -> Option<&str> {
         self.metadata.metadata().as_ref()?.get(key).map(String::as_str)
     }
 
@@ -123,16 +113,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_bit_by_bit_and_a_torn_file_is_told() {
+    fn tensors_keep_their_bits_and_a_truncated_file_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.safetensors");
-        assert!(NumbersFile::open(&path).unwrap().is_none());
+        assert!(TensorFile::open(&path).unwrap().is_none());
         let all = [vec![1.5f32, f32::MIN_POSITIVE, -0.0, f32::MAX], vec![7.25]];
         let tensors = [("a/b".to_owned(), vec![2, 2]), ("c".to_owned(), vec![1])];
-        let about: HashMap<_, _> = [("step".to_owned(), "12".to_owned())].into();
-        write_numbers(&path, about.clone(), &tensors, |at| Ok(Cow::Borrowed(&all[at]))).unwrap();
-        let file = NumbersFile::open(&path).unwrap().unwrap();
-        assert_eq!((file.about("step"), file.about("other")), (Some("12"), None));
+        let metadata: HashMap<_, _> = [("step".to_owned(), "12".to_owned())].into();
+        write_tensors(&path, metadata.clone(), &tensors, |at| Ok(Cow::Borrowed(&all[at]))).unwrap();
+        let file = TensorFile::open(&path).unwrap().unwrap();
+        assert_eq!((file.text_metadata("step"), file.text_metadata("other")), (Some("12"), None));
         for ((name, _), numbers) in tensors.iter().zip(&all) {
             let mut out = vec![0.0; numbers.len()];
             file.fill(name, &mut out).unwrap();
@@ -141,14 +131,14 @@ mod tests {
         }
         assert!(file.fill("c", &mut [0.0; 2]).unwrap_err().to_string().contains("another size"));
         assert!(file.fill("d", &mut [0.0]).unwrap_err().to_string().contains("not there"));
-        // who fails meanwhile leaves what was there
-        let broken = write_numbers(&path, about, &tensors, |_| Err(Error::failed("no numbers")));
+        // a failed write keeps the previous file
+        let broken = write_tensors(&path, metadata, &tensors, |_| Err(Error::failed("no numbers")));
         assert_eq!(broken.unwrap_err().to_string(), "no numbers");
         let bytes = std::fs::read(&path).unwrap();
-        assert!(NumbersFile::open(&path).unwrap().is_some());
+        assert!(TensorFile::open(&path).unwrap().is_some());
         for cut in [3, 20, bytes.len() - 1] {
             std::fs::write(&path, &bytes[..cut]).unwrap();
-            assert_eq!(NumbersFile::open(&path).unwrap_err().exit_code(), 2, "cut at {cut}");
+            assert_eq!(TensorFile::open(&path).unwrap_err().exit_code(), 2, "cut at {cut}");
         }
     }
 }
