@@ -264,7 +264,7 @@ pub fn are_ranks(files: &[PathBuf]) -> bool {
     }
     match claims.iter().map(RankClaim::rank).collect::<Option<BTreeSet<u32>>>() {
         Some(own) => own.len() > 1,
-        None => !is_of_order(decide(&claims).how.as_deref()),
+        None => !is_of_order(decide(&claims).source),
     }
 }
 

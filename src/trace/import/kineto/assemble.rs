@@ -113,7 +113,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         }),
         import: Some(crate::ImportReport {
             warnings: said,
-            ranks_from: decision.how,
+            ranks_from: decision.source.map(str::to_owned),
             missing_ranks: decision.missing,
             clocks: own_clock(&files).map(|(_, clocks)| clocks),
             wall_clock,

@@ -17,7 +17,7 @@ use super::split::{JsonPiece, PIECE, Top, split, walk};
 use super::table::EventTable;
 use crate::Trace;
 use crate::import::input::{InputFile, UnpackedReader, unpack};
-use crate::import::rank::{self, MOST_RANK, Name, RankClaim};
+use crate::import::rank::{self, MAX_RANK, Name, RankClaim};
 use base::error::{Error, Result};
 use table::{Environment, Provenance};
 
@@ -315,7 +315,7 @@ impl Metadata {
             "distributedInfo" => {
                 let number = |key: &str| value[key].as_u64();
                 self.rank =
-                    number("rank").and_then(|n| u32::try_from(n).ok()).filter(|rank| *rank <= MOST_RANK);
+                    number("rank").and_then(|n| u32::try_from(n).ok()).filter(|rank| *rank <= MAX_RANK);
                 self.world_size = number("world_size");
                 self.groups = groups(&value["pg_config"]);
                 put("backend", value["backend"].clone());

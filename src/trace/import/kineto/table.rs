@@ -12,7 +12,7 @@ use super::json::{Cursor, JsonError, last_integer, unescape};
 use super::names::{self, CollectiveArguments, Interner};
 use super::split::LostEvents;
 use crate::import::left_out::{EventDescription, Extremes, LeftOutEvents};
-use crate::import::rank::MOST_RANK;
+use crate::import::rank::MAX_RANK;
 use crate::{CopiedBytes, Range, Span, is_host_call};
 
 /// Separator within keys (ASCII unit separator); does not occur in numbers or sensible names.
@@ -691,7 +691,7 @@ fn global_rank(rank: &[u8], ranks: &[u8]) -> Option<u32> {
     let list = ranks.strip_prefix(b"[")?.strip_suffix(b"]")?;
     // long lists are abbreviated
     let ranks: Option<Vec<u32>> = list.split(|byte| *byte == b',').map(number).collect();
-    ranks?.get(number(rank)? as usize).copied().filter(|rank| *rank <= MOST_RANK)
+    ranks?.get(number(rank)? as usize).copied().filter(|rank| *rank <= MAX_RANK)
 }
 
 /// Calls `with` with the parts joined into one key. Allocates only for oversized keys.

@@ -382,7 +382,7 @@ fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Result<Trace> 
     let mut ranks = decision.ranks.iter();
     renumber(&mut all, ranks.next());
     if let Some(report) = &mut all.meta.import {
-        report.ranks_from = decision.how;
+        report.ranks_from = decision.source.map(str::to_owned);
         report.missing_ranks = decision.missing;
         report.warnings.extend(decision.warnings);
     }

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::name::Name;
-use super::{Decision, Dimension, RankClaim, positions};
+use super::position::Dimension;
+use super::{Decision, RankClaim, positions};
 use crate::{ProcessGroup, Trace};
 use base::text::rank_list;
 

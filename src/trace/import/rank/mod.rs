@@ -6,18 +6,22 @@
 
 mod engine;
 mod name;
+mod position;
 mod recording;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::position::ranks_at;
 use base::error::{Error, Result};
 use base::text::runs;
 
 pub(super) use engine::Engines;
 pub(super) use name::{Name, label};
+pub(super) use position::{MAX_RANK, Position};
 pub(super) use recording::{RecordingChoice, choose};
 
-const MOST_NAMED: usize = 3;
+/// Maximum number of files named in a warning.
+const MAX_NAMED: usize = 3;
 
 /// Time between the recordings of ranks (ns) at which they may be of several jobs: clocks of machines differ by less
 /// than minutes, and clocks that count from different zeros by years.
@@ -26,6 +30,7 @@ const FAR_APART: std::ops::Range<i64> = 600_000_000_000..365 * 24 * 3_600_000_00
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RankClaim {
     pub name: Name,
+    /// Rank according to the file's content, as written there; see [`Self::rank`].
     pub own: Option<u32>,
     pub world_size: Option<u64>,
     /// A time within the recording, on a clock that the files of a directory share (ns).
@@ -41,17 +46,19 @@ impl RankClaim {
     }
 
     fn world(&self) -> Option<u64> {
-        self.world_size.filter(|size| (2..=u64::from(MOST_RANK)).contains(size))
+        self.world_size.filter(|size| (2..=u64::from(MAX_RANK)).contains(size))
     }
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Decision {
+    /// Ranks of each file's parts.
     pub ranks: Vec<Vec<u32>>,
-    /// Source of the ranks, as a sentence; `None` for a single unnamed rank.
-    pub how: Option<String>,
+    /// Source of the ranks, as reports print it; `None` for a single unnamed rank.
+    pub source: Option<&'static str>,
     /// Contradictions and missing ranks, one sentence each.
     pub warnings: Vec<String>,
+    /// Number of ranks without a trace.
     pub missing: u32,
 }
 
@@ -62,7 +69,6 @@ fn positions(names: &[&Name]) -> Vec<Option<Position>> {
     if names.iter().any(|name| strong(name).is_some()) {
         return names.iter().map(|name| name.position).collect();
     }
-    let distinct = |values: &[Option<u32>]| values.iter().flatten().copied().collect::<BTreeSet<u32>>();
     let weak: BTreeSet<Position> = names.iter().filter_map(|name| name.position).collect();
     if weak.len() > 1
         && ranks_at(&weak.iter().copied().collect::<Vec<_>>()).is_some_and(|ranks| ranks.contains(&0))
@@ -70,7 +76,7 @@ fn positions(names: &[&Name]) -> Vec<Option<Position>> {
         return names.iter().map(|name| name.position).collect();
     }
     let numbers: Vec<Option<u32>> = names.iter().map(|name| name.last_number).collect();
-    let values = distinct(&numbers);
+    let values: BTreeSet<u32> = numbers.iter().flatten().copied().collect();
     let count = values.len() as u32;
     let (least, most) = (values.first().copied().unwrap_or(0), values.last().copied().unwrap_or(0));
     // larger numbers are process ids or dates
@@ -96,8 +102,7 @@ pub(super) fn is_merged_of(merged: &RankClaim, others: &[RankClaim]) -> bool {
     };
     let Some(ranks) = ranks_at(&labels) else { return false };
     let of_others = decide(others);
-    let is_known = of_others.how.as_deref().is_some_and(|how| !how.starts_with(BY_ORDER));
-    is_known && of_others.ranks.iter().flatten().any(|rank| ranks.contains(rank))
+    !is_of_order(of_others.source) && of_others.ranks.iter().flatten().any(|rank| ranks.contains(rank))
 }
 
 /// Refuses files that name different numbers of ranks: leftovers of another job.
@@ -134,111 +139,115 @@ pub(super) fn decide(claims: &[RankClaim]) -> Decision {
         claims.iter().flat_map(|claim| claim.parts.iter().copied()).collect();
     let several_parts = claims.iter().any(|claim| claim.parts.len() > 1);
     let mut decision = if several_parts { by_parts(claims, &parts) } else { by_files(claims, &parts) };
-    missing(claims, &mut decision);
+    add_missing_ranks(claims, &mut decision);
     decision.warnings.extend(far_apart(claims));
     decision
 }
 
 /// True if neither contents nor names say which ranks the files are, by the source of the ranks.
-pub(super) fn is_of_order(how: Option<&str>) -> bool {
-    how.is_none_or(|how| how.starts_with(BY_ORDER) || how.contains("in file order"))
+pub(super) fn is_of_order(source: Option<&str>) -> bool {
+    source.is_none_or(|source| [BY_ORDER, BY_DEVICE, BY_DEVICE_OF_FILES].contains(&source))
 }
 
-/// Source of ranks that nothing names.
+const BY_LABEL: &str = "ranks from labels or communicators of processes";
+const BY_NAME: &str = "ranks from file names";
 const BY_ORDER: &str = "ranks from order";
+const BY_DEVICE: &str = "ranks numbered in file order, one per device and process";
+const BY_DEVICE_OF_FILES: &str =
+    "ranks numbered in file order, one per device and process across all files";
 
 /// Numbers ranks if a file contains several.
 fn by_parts(claims: &[RankClaim], parts: &[Option<Position>]) -> Decision {
     let labels: Option<Vec<Position>> = parts.iter().copied().collect();
     let labelled = labels.and_then(|labels| distinct(ranks_at(&labels)?));
-    let how = match labelled {
-        Some(_) => "ranks from labels or communicators of processes",
-        None if claims.len() == 1 => "ranks numbered in file order, one per device and process",
-        None => "ranks numbered in file order, one per device and process across all files",
+    let source = match labelled {
+        Some(_) => BY_LABEL,
+        None if claims.len() == 1 => BY_DEVICE,
+        None => BY_DEVICE_OF_FILES,
     };
     let mut numbers = labelled.unwrap_or_else(|| (0..parts.len() as u32).collect()).into_iter();
     let ranks = claims.iter().map(|claim| numbers.by_ref().take(claim.parts.len()).collect()).collect();
-    Decision { ranks, how: Some(how.into()), warnings: Vec::new(), missing: 0 }
+    Decision { ranks, source: Some(source), warnings: Vec::new(), missing: 0 }
 }
 
 /// Numbers ranks if each file is one.
 fn by_files(claims: &[RankClaim], labels: &[Option<Position>]) -> Decision {
     let names: Vec<&Name> = claims.iter().map(|claim| &claim.name).collect();
-    let positions = positions(&names);
-    let own: Vec<Option<u32>> = claims.iter().map(RankClaim::rank).collect();
-    let of_positions = |positions: &[Option<Position>]| {
+    let of_positions = |positions: &[Option<Position>]| -> Vec<Option<u32>> {
         let known: Vec<Position> = positions.iter().flatten().copied().collect();
-        let mut ranks = ranks_at(&known)?.into_iter();
-        Some(positions.iter().map(|position| position.and_then(|_| ranks.next())).collect::<Vec<_>>())
+        let Some(ranks) = ranks_at(&known) else { return vec![None; claims.len()] };
+        let mut ranks = ranks.into_iter();
+        positions.iter().map(|position| position.and_then(|_| ranks.next())).collect()
     };
-    let all =
-        |ranks: Vec<Option<u32>>| ranks.into_iter().collect::<Option<Vec<u32>>>().and_then(distinct);
-    let labelled = of_positions(labels).unwrap_or_else(|| vec![None; claims.len()]);
-    let named = of_positions(&positions).unwrap_or_else(|| vec![None; claims.len()]);
-    let filled = |ranks: &[Option<u32>]| -> Vec<Option<u32>> {
-        ranks.iter().zip(&named).map(|(rank, named)| rank.or(*named)).collect()
-    };
-    let is_any = |ranks: &[Option<u32>]| ranks.iter().any(Option::is_some);
-    let mut warnings = Vec::new();
-    let (ranks, how) = if let Some(ranks) = all(own.clone()) {
+    let own: Vec<Option<u32>> = claims.iter().map(RankClaim::rank).collect();
+    let named = of_positions(&positions(&names));
+    let filled: Vec<Option<u32>> = own.iter().zip(&named).map(|(own, named)| own.or(*named)).collect();
+    let all = |ranks: &[Option<u32>]| distinct(ranks.iter().copied().collect::<Option<Vec<u32>>>()?);
+    let (ranks, source) = if let Some(ranks) = all(&own) {
         (ranks, "ranks from distributedInfo")
-    } else if let Some(ranks) = all(labelled.clone()) {
-        (ranks, "ranks from labels or communicators of processes")
-    } else if let Some(ranks) = Some(filled(&own)).filter(|_| is_any(&own)).and_then(&all) {
+    } else if let Some(ranks) = all(&of_positions(labels)) {
+        (ranks, BY_LABEL)
+    } else if own.iter().any(Option::is_some)
+        && let Some(ranks) = all(&filled)
+    {
         (ranks, "ranks from distributedInfo, and from file names where a file has none")
-    } else if let Some(ranks) = all(named.clone()) {
-        (ranks, "ranks from file names")
+    } else if let Some(ranks) = all(&named) {
+        (ranks, BY_NAME)
     } else {
         ((0..claims.len() as u32).collect(), BY_ORDER)
     };
-    if how == BY_ORDER && claims.len() > 1 {
+    let mut warnings = Vec::new();
+    if source == BY_ORDER && claims.len() > 1 {
         warnings.push(
             "neither the files nor their names contain rank numbers; ranks are numbered in file order"
                 .into(),
         );
     }
-    let file = |at: usize| claims[at].name.text.as_str();
-    let differing: Vec<usize> = (0..claims.len())
-        .filter(|at| !names[*at].is_process && named[*at].is_some_and(|named| named != ranks[*at]))
-        .filter(|at| names[*at].position.is_some())
-        .collect();
-    for at in differing.iter().take(MOST_NAMED) {
-        let named = named[*at].unwrap_or_default();
-        warnings.push(format!(
-            "{}: the name says rank {named}, the file rank {}; taken as rank {}",
-            file(*at),
-            ranks[*at],
-            ranks[*at]
-        ));
+    warnings.extend(misnamed_files(&names, &named, &ranks));
+    if [BY_NAME, BY_ORDER].contains(&source) {
+        warnings.extend(rank_of_several_files(claims, source));
     }
-    if differing.len() > MOST_NAMED {
-        warnings.push(format!(
-            "{} more files say another rank than their names",
-            differing.len() - MOST_NAMED
-        ));
-    }
-    if how.starts_with("ranks from file") || how.starts_with(BY_ORDER) {
-        let mut of_rank: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-        for (at, rank) in own.iter().enumerate().filter_map(|(at, rank)| Some((at, (*rank)?))) {
-            of_rank.entry(rank).or_default().push(file(at));
-        }
-        let same = of_rank.into_iter().find(|(_, files)| files.len() > 1);
-        if let Some((rank, files)) = same {
-            let named: Vec<&str> = files.iter().take(MOST_NAMED).copied().collect();
-            warnings.push(format!(
-                "{} files say in distributedInfo that they are rank {rank} ({}); {how}",
-                files.len(),
-                named.join(", ")
-            ));
-        }
-    }
-    let is_plain = claims.len() == 1 && how.starts_with(BY_ORDER);
+    let is_plain = claims.len() == 1 && source == BY_ORDER;
     Decision {
         ranks: ranks.into_iter().map(|rank| vec![rank]).collect(),
-        how: (!is_plain).then(|| how.into()),
+        source: (!is_plain).then_some(source),
         warnings,
         missing: 0,
     }
+}
+
+/// Warnings about files that get another rank than their names state.
+fn misnamed_files(names: &[&Name], named: &[Option<u32>], ranks: &[u32]) -> Vec<String> {
+    let files = names.iter().zip(named).zip(ranks);
+    let differing: Vec<(&Name, u32, u32)> = files
+        .filter_map(|((name, named), rank)| Some((*name, (*named)?, *rank)))
+        .filter(|(name, named, rank)| named != rank && !name.is_process && name.position.is_some())
+        .collect();
+    let warning = |(name, named, rank): &(&Name, u32, u32)| {
+        format!("{name}: the name says rank {named}, the file rank {rank}; taken as rank {rank}")
+    };
+    let mut warnings: Vec<String> = differing.iter().take(MAX_NAMED).map(warning).collect();
+    if differing.len() > MAX_NAMED {
+        let more = differing.len() - MAX_NAMED;
+        warnings.push(format!("{more} more files say another rank than their names"));
+    }
+    warnings
+}
+
+/// Warning about the lowest rank that several files claim, and that `source` resolved.
+fn rank_of_several_files(claims: &[RankClaim], source: &str) -> Option<String> {
+    let mut files_of: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for claim in claims {
+        if let Some(rank) = claim.rank() {
+            files_of.entry(rank).or_default().push(&claim.name.text);
+        }
+    }
+    let (rank, files) = files_of.into_iter().find(|(_, files)| files.len() > 1)?;
+    let named = files[..files.len().min(MAX_NAMED)].join(", ");
+    Some(format!(
+        "{} files say in distributedInfo that they are rank {rank} ({named}); {source}",
+        files.len()
+    ))
 }
 
 /// Returns the ranks if they are unique.
@@ -247,7 +256,8 @@ fn distinct(ranks: Vec<u32>) -> Option<Vec<u32>> {
     (different.len() == ranks.len()).then_some(ranks)
 }
 
-fn missing(claims: &[RankClaim], decision: &mut Decision) {
+/// Counts the ranks without a trace, and warns about them.
+fn add_missing_ranks(claims: &[RankClaim], decision: &mut Decision) {
     let here: BTreeSet<u32> = decision.ranks.iter().flatten().copied().collect();
     let Some(last) = here.last().copied().filter(|_| here.len() > 1) else { return };
     let world = claims.iter().filter_map(RankClaim::world).max().unwrap_or(0);
@@ -275,144 +285,9 @@ fn missing(claims: &[RankClaim], decision: &mut Decision) {
     ));
 }
 
-/// Larger numbers are time stamps or damage.
-pub(in crate::import) const MOST_RANK: u32 = u16::MAX as u32;
-
-/// Axis along which a job numbers its ranks, outermost first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dimension {
-    Node,
-    Dp,
-    Pp,
-    Cp,
-    Tp,
-    Ep,
-    /// Device or rank within a node.
-    Local,
-    Rank,
-}
-
-impl Dimension {
-    const COUNT: usize = 8;
-
-    /// Dimension of a word before a number, in lower case; `before` is the word before it.
-    pub(super) fn new(word: &str, before: Option<&str>) -> Option<Self> {
-        Some(match (before, word) {
-            (Some("tp" | "tensor"), "rank") | (_, "tp" | "tprank") => Self::Tp,
-            (Some("dp" | "data"), "rank") | (_, "dp" | "dprank") => Self::Dp,
-            (Some("pp" | "pipeline"), "rank") | (_, "pp" | "pprank" | "stage") => Self::Pp,
-            (Some("ep" | "expert"), "rank") | (_, "ep" | "eprank") => Self::Ep,
-            (Some("cp" | "pcp" | "context"), "rank") | (_, "cp" | "pcp") => Self::Cp,
-            (Some("node"), "rank") | (_, "node" | "noderank") => Self::Node,
-            (Some("local"), "rank") | (_, "localrank" | "gpu" | "device" | "cuda") => Self::Local,
-            (_, "rank" | "worker" | "globalrank" | "worldrank" | "procid") => Self::Rank,
-            _ => return None,
-        })
-    }
-
-    /// True for axes that also express the size of a job: `tp8`.
-    pub(super) fn is_parallel(self) -> bool {
-        matches!(self, Self::Dp | Self::Pp | Self::Cp | Self::Tp | Self::Ep)
-    }
-}
-
-/// Coordinates of a rank; at least one is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::import) struct Position([Option<u32>; Dimension::COUNT]);
-
-impl Position {
-    pub(in crate::import) fn of_rank(rank: u32) -> Self {
-        let mut position = Self::default();
-        position.set(Dimension::Rank, rank);
-        position
-    }
-
-    pub(super) fn set(&mut self, dimension: Dimension, at: u32) {
-        self.0[dimension as usize] = Some(at);
-    }
-
-    pub(super) fn get(&self, dimension: Dimension) -> Option<u32> {
-        self.0[dimension as usize]
-    }
-
-    pub(super) fn known(&self) -> usize {
-        self.0.iter().flatten().count()
-    }
-}
-
-/// Sets of dimensions that may number the ranks, most likely first. A name may have redundant
-/// dimensions: SGLang's DP attention gives each TP rank a DP rank, and vLLM's EP rank follows from DP
-/// and TP.
-const NUMBERINGS: [&[Dimension]; 14] = {
-    use Dimension::{Cp, Dp, Ep, Local, Node, Pp, Rank, Tp};
-    [
-        &[Rank],
-        &[Node, Rank],
-        &[Dp, Rank],
-        &[Tp],
-        &[Pp, Tp],
-        &[Dp, Pp, Tp],
-        &[Dp, Pp, Cp, Tp],
-        &[Pp],
-        &[Dp],
-        &[Dp, Pp],
-        &[Ep],
-        &[Dp, Pp, Cp, Tp, Ep],
-        &[Local],
-        &[Node, Local],
-    ]
-};
-
-/// Rank at each position, from the first numbering that distinguishes all positions; `None` if there is
-/// none.
-pub(super) fn ranks_at(positions: &[Position]) -> Option<Vec<u32>> {
-    let distinct: BTreeSet<Position> = positions.iter().copied().collect();
-    let (numbering, number) = NUMBERINGS.iter().find_map(|numbering| {
-        let number = number(&distinct, numbering)?;
-        Some((numbering, number))
-    })?;
-    let key = |position: &Position| coordinates(position, numbering);
-    positions.iter().map(|position| number.get(&key(position)).copied()).collect()
-}
-
-fn coordinates(position: &Position, numbering: &[Dimension]) -> Vec<u32> {
-    numbering.iter().map(|dimension| position.get(*dimension).unwrap_or(0)).collect()
-}
-
-/// Ranks by coordinates, with the last dimension varying fastest; `None` if two positions coincide.
-fn number(distinct: &BTreeSet<Position>, numbering: &[Dimension]) -> Option<BTreeMap<Vec<u32>, u32>> {
-    // the innermost dimension is required; missing outer ones are 0
-    let innermost = numbering.last()?;
-    if distinct.iter().any(|position| position.get(*innermost).is_none()) {
-        return None;
-    }
-    let keys: BTreeSet<Vec<u32>> = distinct.iter().map(|p| coordinates(p, numbering)).collect();
-    if keys.len() < distinct.len() {
-        return None;
-    }
-    let values = |at: usize| keys.iter().map(|key| key[at]).collect::<BTreeSet<u32>>();
-    // nodes have cluster-wide numbers, so use their order only
-    let axes: Vec<(BTreeSet<u32>, bool)> =
-        numbering.iter().enumerate().map(|(at, d)| (values(at), *d == Dimension::Node)).collect();
-    let rank = |key: &Vec<u32>| {
-        key.iter().zip(&axes).try_fold(0u32, |rank, (value, (values, is_node))| {
-            let most = values.last().copied().unwrap_or(0);
-            let (at, size) = match is_node {
-                true => (values.range(..value).count() as u32, values.len() as u32),
-                false => (*value, most.checked_add(1)?),
-            };
-            rank.checked_mul(size)?.checked_add(at).filter(|rank| *rank <= MOST_RANK)
-        })
-    };
-    keys.iter().map(|key| Some((key.clone(), rank(key)?))).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    //! Ranks and recordings by names and claims.
-
     use super::*;
-    use base::error::Error;
 
     fn named(names: &[&str]) -> Vec<RankClaim> {
         let claim = |name: &&str| RankClaim {
@@ -436,7 +311,7 @@ mod tests {
 
     fn ranks(claims: &[RankClaim]) -> (Vec<u32>, String) {
         let decision = decide(claims);
-        (decision.ranks.concat(), decision.how.unwrap_or_default())
+        (decision.ranks.concat(), decision.source.unwrap_or_default().to_owned())
     }
 
     fn warned(claims: &[RankClaim], words: &str) -> bool {
@@ -611,41 +486,5 @@ mod tests {
             "h.async_llm.100000000102.json",
         ];
         assert_eq!(chosen(&named(&names), None).0, [names[1], names[3]]);
-    }
-
-    fn at(coordinates: &[(Dimension, u32)]) -> Position {
-        let mut position = Position::default();
-        coordinates.iter().for_each(|(dimension, at)| position.set(*dimension, *at));
-        position
-    }
-
-    #[test]
-    fn ranks_follow_from_the_fewest_dimensions_that_tell_positions_apart() {
-        use Dimension::{Dp, Ep, Node, Pp, Rank, Tp};
-        for (positions, expected) in [
-            (vec![at(&[(Rank, 3), (Tp, 1)]), at(&[(Rank, 0), (Tp, 0)])], Some(vec![3, 0])),
-            (
-                vec![at(&[(Tp, 0), (Dp, 0)]), at(&[(Tp, 1), (Dp, 0)]), at(&[(Tp, 2), (Dp, 1)])],
-                Some(vec![0, 1, 2]),
-            ),
-            (
-                vec![
-                    at(&[(Tp, 0), (Dp, 0)]),
-                    at(&[(Tp, 1), (Dp, 0)]),
-                    at(&[(Tp, 0), (Dp, 1)]),
-                    at(&[(Tp, 1), (Dp, 1)]),
-                ],
-                Some(vec![0, 1, 2, 3]),
-            ),
-            (vec![at(&[(Tp, 1), (Pp, 1)]), at(&[(Tp, 1), (Pp, 0)])], Some(vec![3, 1])),
-            (vec![at(&[(Node, 17), (Rank, 1)]), at(&[(Node, 4), (Rank, 1)])], Some(vec![3, 1])),
-            (vec![at(&[(Ep, 5)]), at(&[(Ep, 6)])], Some(vec![5, 6])),
-            (vec![at(&[(Dp, 2), (Tp, 5)]), at(&[(Dp, 0), (Tp, 1)])], Some(vec![5, 1])),
-            (vec![at(&[(Dp, 2)]), at(&[(Dp, 0)])], Some(vec![2, 0])),
-            (vec![at(&[(Dp, 2)]), at(&[(Tp, 2)])], None),
-            (vec![at(&[(Dp, 60_000), (Tp, 2)]), at(&[(Dp, 1), (Tp, 2)]), at(&[(Dp, 1), (Tp, 0)])], None),
-        ] {
-            assert_eq!(ranks_at(&positions), expected, "{positions:?}");
-        }
     }
 }

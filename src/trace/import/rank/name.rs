@@ -1,6 +1,6 @@
 //! Parser for trace file names: position of the rank, recorded step or stage, time stamp.
 
-use super::{Dimension, MOST_RANK, Position};
+use super::position::{Dimension, MAX_RANK, Position};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::import) struct Name {
@@ -90,7 +90,7 @@ impl Name {
                     }
                     let (word, word_at) = word_before(&tokens, at);
                     let before = word_at.and_then(|at| word_before(&tokens, at).0);
-                    let value = digits.parse::<u32>().ok().filter(|value| *value <= MOST_RANK);
+                    let value = digits.parse::<u32>().ok().filter(|value| *value <= MAX_RANK);
                     let dimension = word.as_deref().and_then(|w| Dimension::new(w, before.as_deref()));
                     match (word.as_deref(), word_at, dimension, value) {
                         (Some(_), Some(from), Some(dimension), Some(value)) => {
@@ -127,7 +127,7 @@ impl Name {
         let last = last_number(&tokens, &kept);
         if let Some(at) = last {
             let Token::Number(digits) = &tokens[at] else { return name };
-            name.last_number = digits.parse().ok().filter(|value| *value <= MOST_RANK);
+            name.last_number = digits.parse().ok().filter(|value| *value <= MAX_RANK);
             name.is_process = name.stamp.is_some() && name.last_number.is_some();
         }
         name.part = parts.join("-");
@@ -171,7 +171,7 @@ pub(in crate::import) fn label(text: &str) -> Option<Position> {
         let is_label =
             !matches!(word.as_str(), "gpu" | "device" | "cuda" | "stage" | "node" | "worker" | "procid");
         let before = word_before(&tokens, word_at).0;
-        let value = digits.parse::<u32>().ok().filter(|value| *value <= MOST_RANK);
+        let value = digits.parse::<u32>().ok().filter(|value| *value <= MAX_RANK);
         if let (true, Some(dimension), Some(value)) =
             (is_label, Dimension::new(&word, before.as_deref()), value)
         {
@@ -313,7 +313,7 @@ fn strip<'a>(text: &'a str, ending: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ranks_at;
+    use super::super::position::ranks_at;
     use super::*;
 
     fn rank(text: &str) -> Option<u32> {
