@@ -497,11 +497,11 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
             .chain(&file.parts.notes)
             .for_each(|text| say(text.clone()));
         broken(&file.table).into_iter().for_each(&mut say);
-        let halves = file.table.phases.iter().filter(|(phase, _)| matches!(phase, b'B' | b'E'));
-        let halves: u64 = halves.map(|(_, count)| *count).sum();
-        if halves > 0 {
+        let unpaired = file.table.phases.iter().filter(|(phase, _)| matches!(phase, b'B' | b'E'));
+        let unpaired: u64 = unpaired.map(|(_, count)| *count).sum();
+        if unpaired > 0 {
             say(format!(
-                "{halves} unpaired begin or end events (ph B, E) ignored; GPU work among them is missing"
+                "{unpaired} unpaired begin or end events (ph B, E) ignored; GPU work among them is missing"
             ));
         }
         for Category { name, class, ignored } in &file.table.categories {

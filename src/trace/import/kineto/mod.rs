@@ -3,7 +3,7 @@
 //!
 //! Pipeline (`open`, which also reads the metadata at the top): decompression, `split` into pieces of whole events by
 //! brackets (`blocks`, 64 bytes at a time), parallel parsing (`event`, `json`) into rows of numbers (`table`) and
-//! `names`, pairs of begin and end events (`halves`), launches and steps (`link`), ranks (`parts`) and order
+//! `names`, pairs of begin and end events (`begin_end`), launches and steps (`link`), ranks (`parts`) and order
 //! (`assemble`). The JSON is never in memory as a whole, and times are never converted to floating point. A file with
 //! broken events is read a second time, event by event.
 //!
@@ -12,9 +12,9 @@
 //! fields, and a sixth of simd-json's.
 
 mod assemble;
+mod begin_end;
 mod blocks;
 mod event;
-mod halves;
 mod host;
 mod jax;
 mod json;

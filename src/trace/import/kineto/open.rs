@@ -184,7 +184,7 @@ pub(super) fn read_events(name: &str, open: &Open<'_>, options: KinetoOptions) -
             (top, table)
         }
     };
-    table.join_halves();
+    table.join_begin_end();
     if let Some(cut) = &top.cut {
         if table.events == 0 {
             return Err(Error::input_help(

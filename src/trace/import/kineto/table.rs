@@ -131,8 +131,8 @@ pub(super) struct EventTable {
     pub(super) host: HostEvents,
     pub(super) categories: Vec<Category>,
     pub(super) uncategorised: Uncategorised,
-    /// Begin and end events (ph B, E) until [`Self::join_halves`]: offset in the file, and JSON.
-    pub(super) halves: Vec<(u64, Vec<u8>)>,
+    /// Begin and end events (ph B, E) until [`Self::join_begin_end`]: offset in the file, and JSON.
+    pub(super) begin_end: Vec<(u64, Vec<u8>)>,
     /// Number of events by phase, other than `X`.
     pub(super) phases: BTreeMap<u8, u64>,
     /// Number of malformed events by category and problem.
@@ -197,7 +197,9 @@ impl EventTable {
             (Some(Ignored::Phase(phase)), ..) => *self.phases.entry(phase).or_default() += 1,
             (Some(Ignored::Category(at)), ..) => self.categories[at].ignored += 1,
             (None, Some(b"M"), _) => self.label(&event, bytes)?,
-            (None, Some(b"B" | b"E"), _) => self.halves.push((place, bytes[from..cursor.at].to_vec())),
+            (None, Some(b"B" | b"E"), _) => {
+                self.begin_end.push((place, bytes[from..cursor.at].to_vec()));
+            }
             (None, Some(_), Some(class)) => self.keep(&event, class, bytes, place)?,
             (None, Some(_), None) => self.keep_uncategorised(&event, bytes)?,
             (None, None, _) => self.note("event", "no phase (ph)"),
@@ -227,8 +229,8 @@ impl EventTable {
             return Ok(None);
         }
         if phase != b'X' {
-            let is_half = matches!(event.phase, Some(b"B" | b"E"));
-            return if is_half { Ok(None) } else { Err(Ignored::Phase(phase)) };
+            let is_begin_or_end = matches!(event.phase, Some(b"B" | b"E"));
+            return if is_begin_or_end { Ok(None) } else { Err(Ignored::Phase(phase)) };
         }
         let found = self.category(event.category.unwrap_or_default());
         match self.categories[found].class {
@@ -617,7 +619,7 @@ impl EventTable {
             processes: self.processes.merge(&other.processes),
         };
         self.labels.append(&mut other.labels);
-        self.halves.append(&mut other.halves);
+        self.begin_end.append(&mut other.begin_end);
         for (stream, rank) in &other.ranks {
             self.ranks.entry(row(&numbers.streams, *stream)).or_insert(*rank);
         }
