@@ -28,11 +28,11 @@ const ENDINGS: [&str; 15] = [
 ];
 
 /// Maximum depth of directories searched.
-const MOST_DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 
-/// Maximum number of directories searched and of files found.
-const MOST_FOLDERS: usize = 400;
-const MOST_FILES: usize = 200;
+/// Maximum number of directories searched, and of files found.
+const MAX_FOLDERS: usize = 400;
+const MAX_FILES: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
@@ -52,7 +52,7 @@ impl FileEntry {
 }
 
 /// True if the name may be that of a trace.
-pub fn is_trace(name: &str) -> bool {
+fn has_trace_ending(name: &str) -> bool {
     let name = name.to_lowercase();
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
@@ -81,32 +81,31 @@ fn may_have_events(path: &Path) -> bool {
     read.is_ok() && TRACE_KEYS.iter().any(|key| text.contains(key))
 }
 
-/// JSON files of runs, which are no traces.
-const RUN_FILES: [&str; 2] = ["spec.json", "record.json"];
+/// Build outputs, and JSON files of runs, which are no traces.
+const SKIPPED_NAMES: [&str; 4] = ["target", "node_modules", "spec.json", "record.json"];
 
 /// Finds trace files in a directory and its subdirectories, newest first. Skips hidden files, build outputs and runs
-/// directories, whose traces are selected by run. Searches at most 400 directories.
-pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
+/// directories, whose traces are selected by run.
+pub fn find_traces(folder: &Path, runs: &Path) -> Vec<FileEntry> {
     let mut found: Vec<(SystemTime, FileEntry)> = Vec::new();
     let mut folders = vec![(folder.to_owned(), 0)];
     let mut searched = 0;
     while let Some((path, depth)) = folders.pop() {
         searched += 1;
-        if searched > MOST_FOLDERS || found.len() >= MOST_FILES {
+        if searched > MAX_FOLDERS || found.len() >= MAX_FILES {
             break;
         }
         for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Ok(kind) = entry.file_type() else { continue };
-            let is_skipped = name.starts_with('.')
-                || ["target", "node_modules"].contains(&name.as_str())
-                || RUN_FILES.contains(&name.as_str());
+            if name.starts_with('.') || SKIPPED_NAMES.contains(&name.as_str()) {
+                continue;
+            }
             let is_store =
                 || entry.path() == folder.join(runs) || entry.path().join(base::atomic::FOLDER).is_dir();
-            if kind.is_dir() && !is_skipped && depth < MOST_DEPTH && !is_store() {
+            if kind.is_dir() && depth < MAX_DEPTH && !is_store() {
                 folders.insert(0, (entry.path(), depth + 1));
-            } else if kind.is_file() && !is_skipped && is_trace(&name) && may_have_events(&entry.path())
-            {
+            } else if kind.is_file() && has_trace_ending(&name) && may_have_events(&entry.path()) {
                 let path = entry.path();
                 let shown = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
                 let changed = entry.metadata().and_then(|data| data.modified());
@@ -120,7 +119,7 @@ pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
 
 /// Lists a typed directory (`~/` is the home directory, the empty text the current one), subdirectories first; empty
 /// if it cannot be read.
-pub fn within(typed: &str) -> Vec<FileEntry> {
+pub fn list_directory(typed: &str) -> Vec<FileEntry> {
     let mut entries: Vec<FileEntry> = Vec::new();
     for entry in fs::read_dir(directory(typed)).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -139,19 +138,19 @@ pub fn within(typed: &str) -> Vec<FileEntry> {
 }
 
 /// Maximum number of files of a directory that are inspected, and of traces that can be ranks.
-const MOST_INSPECTED: usize = 200;
+const MAX_INSPECTED: usize = 200;
 
 /// Maximum number of folders, one per rank, that are inspected.
-const MOST_RANK_FOLDERS: usize = 64;
+const MAX_RANK_FOLDERS: usize = 64;
 
-/// Like [`within`], after a look into the files: those that cannot be opened come last, with the reason. Traces that
-/// are the ranks of one job come first, together as the directory itself.
-pub fn listing(typed: &str) -> Vec<FileEntry> {
-    let mut entries = within(typed);
+/// Like [`list_directory`], but reads the start of each file: those that cannot be opened come last, with the reason.
+/// Traces that are the ranks of one job come first, as one entry for the directory itself.
+pub fn inspect_directory(typed: &str) -> Vec<FileEntry> {
+    let mut entries = list_directory(typed);
     let folder = directory(typed);
     let path_of = |entry: &FileEntry| folder.join(&entry.path[typed.len()..]);
     let files = entries.iter_mut().filter(|entry| !entry.is_folder());
-    for entry in files.take(MOST_INSPECTED) {
+    for entry in files.take(MAX_INSPECTED) {
         let path = path_of(entry);
         entry.is_trace &= may_have_events(&path);
         let format = trace::import::unreadable_format(&path);
@@ -168,11 +167,11 @@ pub fn listing(typed: &str) -> Vec<FileEntry> {
     if files.is_empty() {
         // one folder per rank, as opening the folder reads them
         let folders =
-            entries.iter().filter(|entry| entry.is_folder()).take(MOST_RANK_FOLDERS).map(path_of);
-        files.extend(folders.flat_map(|folder| traces_in(&folder)).take(MOST_INSPECTED + 1));
+            entries.iter().filter(|entry| entry.is_folder()).take(MAX_RANK_FOLDERS).map(path_of);
+        files.extend(folders.flat_map(|folder| traces_in(&folder)).take(MAX_INSPECTED + 1));
     }
     let traces = files.len();
-    if (2..=MOST_INSPECTED).contains(&traces) {
+    if (2..=MAX_INSPECTED).contains(&traces) {
         let path = format!("{typed}.");
         let are_ranks = trace::import::are_ranks(&files);
         let about = if are_ranks {
@@ -188,7 +187,7 @@ pub fn listing(typed: &str) -> Vec<FileEntry> {
 
 /// Paths of the traces in a directory, by their names and beginnings.
 fn traces_in(folder: &Path) -> Vec<PathBuf> {
-    let inside = within(&format!("{}/", folder.display()));
+    let inside = list_directory(&format!("{}/", folder.display()));
     let paths = inside.into_iter().filter(|entry| entry.is_trace).map(|entry| PathBuf::from(entry.path));
     paths
         .filter(|path| may_have_events(path) && trace::import::unreadable_format(path).is_none())
@@ -197,12 +196,12 @@ fn traces_in(folder: &Path) -> Vec<PathBuf> {
 
 /// Traces in the directory of a file that was opened before (or in that directory), last those of a format that cannot be
 /// opened.
-pub fn siblings(opened: &str) -> Vec<FileEntry> {
-    let folder = match expanded(opened).is_dir() {
+pub fn sibling_traces(opened: &str) -> Vec<FileEntry> {
+    let folder = match expand_home(opened).is_dir() {
         true => format!("{}/", opened.trim_end_matches("/.").trim_end_matches('/')),
         false => folder_of(opened).to_owned(),
     };
-    let mut entries = listing(&folder);
+    let mut entries = inspect_directory(&folder);
     // the directory as one trace is a choice of its listing, not of a search
     let is_shown = |entry: &FileEntry| entry.is_trace || entry.is_refused && entry.about != NO_TRACE;
     entries.retain(|entry| is_shown(entry) && !entry.path.ends_with("/."));
@@ -210,7 +209,7 @@ pub fn siblings(opened: &str) -> Vec<FileEntry> {
 }
 
 fn directory(typed: &str) -> PathBuf {
-    if typed.is_empty() { PathBuf::from(".") } else { expanded(typed) }
+    if typed.is_empty() { PathBuf::from(".") } else { expand_home(typed) }
 }
 
 fn sort_key(entry: &FileEntry) -> (bool, bool, bool, String) {
@@ -225,13 +224,14 @@ pub fn folder_of(typed: &str) -> &str {
     }
 }
 
-pub fn expanded(typed: &str) -> PathBuf {
+/// Path of a typed text, in which `~` is the home directory.
+pub fn expand_home(typed: &str) -> PathBuf {
     let home = Path::new(typed).strip_prefix("~").ok().zip(std::env::home_dir());
     home.map_or_else(|| PathBuf::from(typed), |(rest, home)| home.join(rest))
 }
 
 fn file_entry(path: String, entry: &DirEntry) -> FileEntry {
-    let is_trace = is_trace(&path);
+    let is_trace = has_trace_ending(&path);
     let size = entry.metadata().map_or(0, |data| data.len());
     FileEntry { path, about: si(size as f64, "B"), is_trace, is_refused: false }
 }
@@ -261,7 +261,7 @@ mod tests {
             "runs/x/trace.parquet",
         ]);
         let mut found: Vec<String> =
-            near(dir.path(), Path::new("runs")).into_iter().map(|entry| entry.path).collect();
+            find_traces(dir.path(), Path::new("runs")).into_iter().map(|entry| entry.path).collect();
         found.sort();
         assert_eq!(found, ["a.json.gz", "deep/er/b.SQLITE"]);
     }
@@ -273,10 +273,11 @@ mod tests {
         let names = |entries: &[FileEntry]| -> Vec<String> {
             entries.iter().map(|entry| entry.path[typed.len()..].to_owned()).collect()
         };
-        let entries = within(&typed);
+        let entries = list_directory(&typed);
         assert_eq!(names(&entries), ["z/", "b.json", "c.json", "a.txt"]);
         assert_eq!(entries[1].about, "10.0 B");
-        assert!(within("/no/such/folder/").is_empty() && listing("/no/such/folder/").is_empty());
+        assert!(list_directory("/no/such/folder/").is_empty());
+        assert!(inspect_directory("/no/such/folder/").is_empty());
 
         let event = r#"{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]}"#;
         let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
@@ -284,7 +285,7 @@ mod tests {
         write("c.json", event.as_bytes());
         write("a.h5", b"\x89HDF\r\n\x1a\n....");
         write("r.json", b"{\"tpot_ms\": 7.28}");
-        let entries = listing(&typed);
+        let entries = inspect_directory(&typed);
         assert_eq!(names(&entries), ["z/", "b.json", "c.json", "a.h5", "a.txt", "r.json", "."]);
         assert!(entries[3].is_refused && entries[3].about.contains("an HDF5 export"), "{entries:?}");
         for text in &entries[4..6] {
@@ -293,18 +294,18 @@ mod tests {
         fs::remove_file(dir.path().join("r.json")).unwrap();
         assert!(entries[6].about.contains("not named as ranks"), "{entries:?}");
         for opened in [&format!("{typed}b.json"), &typed, typed.trim_end_matches('/')] {
-            assert_eq!(names(&siblings(opened)), ["b.json", "c.json", "a.h5"], "{opened}");
+            assert_eq!(names(&sibling_traces(opened)), ["b.json", "c.json", "a.h5"], "{opened}");
         }
-        // named as ranks
+        // files named after ranks
         for name in ["a.txt", "a.h5", "b.json", "c.json"] {
             fs::remove_file(dir.path().join(name)).unwrap();
         }
         write("rank0.json", event.as_bytes());
         write("rank1.json", event.replace('1', "5").as_bytes());
-        let entries = listing(&typed);
+        let entries = inspect_directory(&typed);
         assert_eq!(names(&entries), [".", "z/", "rank0.json", "rank1.json"]);
         assert_eq!(entries[0].about, "its 2 files, the ranks of one job");
-        // in a folder a rank
+        // one directory per rank
         for rank in ["rank0", "rank1"] {
             fs::create_dir(dir.path().join(rank)).unwrap();
             fs::rename(
@@ -313,7 +314,7 @@ mod tests {
             )
             .unwrap();
         }
-        let entries = listing(&typed);
+        let entries = inspect_directory(&typed);
         assert_eq!(names(&entries), [".", "rank0/", "rank1/", "z/"]);
         assert_eq!(entries[0].about, "its 2 files, the ranks of one job");
         assert!(crate::desk::is_trace(&typed), "so does a report of the folder");

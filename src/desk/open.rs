@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::files::expanded;
+use super::files::{expand_home, list_directory};
 use super::resimulate::{FirstSteps, require_unchanged_files, resimulate};
 use base::error::{Error, Result};
 use base::input;
@@ -24,7 +24,7 @@ impl RunOrTrace {
     /// Resolves a name to a file if there is one (`~` is the home directory), else to a stored run. Returns an input
     /// error that lists the alternatives if neither exists.
     pub fn find(given: &str, store: &Store) -> Result<Self> {
-        let path = expanded(given);
+        let path = expand_home(given);
         if path.is_file() {
             return Ok(Self::File(path));
         }
@@ -49,10 +49,10 @@ impl RunOrTrace {
 
 /// True if a name is a trace file, or a directory that holds trace files, also in the directories below it, and no runs.
 pub fn is_trace(given: &str) -> bool {
-    let path = expanded(given);
+    let path = expand_home(given);
     let holds_runs = || Store::open(&path).list().is_ok_and(|listing| !listing.records.is_empty());
     let names_traces = || {
-        let inside = super::files::within(&format!("{}/", path.display()));
+        let inside = list_directory(&format!("{}/", path.display()));
         inside.iter().any(|entry| entry.is_trace)
     };
     let holds_traces = || names_traces() || import::holds_traces(&path);

@@ -186,7 +186,7 @@ fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint)
         if typed.trim().is_empty() {
             return Err("name a directory".into());
         }
-        let (out, model, point) = (files::expanded(typed.trim()), model.clone(), point.clone());
+        let (out, model, point) = (files::expand_home(typed.trim()), model.clone(), point.clone());
         check_place(&out).map_err(|error| format::error(&error))?;
         state.cx.perform(Effect::Do(BackgroundJob(Box::new(move || {
             convert::write_stored(&model, layers, &point, &out).map_err(|error| format::error(&error))

@@ -309,7 +309,7 @@ const KEPT: &str = "an existing file is kept: the new one gets a number";
 
 /// Path that the user typed, with the extension of this kind if it has none and is no directory.
 fn typed_path(typed: &str, kind: FileKind) -> PathBuf {
-    let path = files::expanded(typed.trim());
+    let path = files::expand_home(typed.trim());
     let is_file = path.file_name().is_some() && !typed.trim().ends_with('/') && !path.is_dir();
     match is_file && path.extension().is_none() {
         true => path.with_extension(kind.extension()),

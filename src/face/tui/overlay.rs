@@ -10,7 +10,7 @@ use super::prelude::*;
 use super::regions::regions_of;
 use super::screen::TabScreen;
 use super::widgets::field::TextField;
-use crate::desk::files::{FileEntry, folder_of, listing, within};
+use crate::desk::files::{FileEntry, folder_of, inspect_directory, list_directory};
 use base::offer::{Completion, Offer, complete_word};
 
 /// Folder path as typed, and its files.
@@ -95,7 +95,7 @@ pub fn settle(cx: &mut Context) {
             cx.want_own(
                 "folder",
                 &key,
-                move |_| Ok(within(&typed)),
+                move |_| Ok(list_directory(&typed)),
                 move |entries, cx| {
                     // the look into its files may have been faster
                     if cx.folder.as_ref().is_none_or(|(known, _)| *known != folder) {
@@ -106,7 +106,7 @@ pub fn settle(cx: &mut Context) {
             cx.want_own(
                 "looked",
                 &key,
-                move |_| Ok(listing(&looked)),
+                move |_| Ok(inspect_directory(&looked)),
                 move |entries, cx| cx.folder = entries.ok().map(|entries| (of, Arc::new(entries))),
             );
         }

@@ -25,13 +25,13 @@ const RECENT: usize = 20;
 const BEFORE: &str = "opened";
 
 fn folder_exists(path: &str) -> bool {
-    files::expanded(folder_of(path)).is_dir()
+    files::expand_home(folder_of(path)).is_dir()
 }
 
 /// Traces in the directory of the last one that still exists.
 fn beside_last(recent: &[String]) -> Vec<FileEntry> {
     let last = recent.iter().find(|path| folder_exists(path));
-    last.map(|last| files::siblings(last)).unwrap_or_default()
+    last.map(|last| files::sibling_traces(last)).unwrap_or_default()
 }
 
 /// Begins the title of the picker of files.
@@ -66,7 +66,7 @@ fn path_in(folder: &str, name: String) -> String {
         return here.to_owned();
     }
     let inside = format!("{folder}{name}");
-    let exists = |path: &str| files::expanded(path).exists();
+    let exists = |path: &str| files::expand_home(path).exists();
     let is_inside = exists(&inside) || looks_like_path(&name) && !exists(&name);
     if is_inside && !name.contains('/') { inside } else { name }
 }
@@ -107,7 +107,7 @@ impl Context {
                 for file in siblings.iter_mut().filter(is_recent) {
                     file.about = BEFORE.to_owned();
                 }
-                let mut near = files::near(Path::new("."), &runs);
+                let mut near = files::find_traces(Path::new("."), &runs);
                 for file in siblings.iter_mut().chain(&mut near) {
                     file.path = shown_in(&folder, &file.path);
                 }
@@ -145,7 +145,7 @@ impl Context {
             move |_| {
                 let mut found = beside_last(&recent);
                 found.retain(|file| !file.is_refused);
-                found.extend(files::near(Path::new("."), &runs));
+                found.extend(files::find_traces(Path::new("."), &runs));
                 Ok(found)
             },
             move |found, cx| {

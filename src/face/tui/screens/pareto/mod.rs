@@ -517,7 +517,7 @@ impl Pareto {
         let title = "overlay points from a CSV file";
         let text = file.unwrap_or_default();
         cx.prompt(PromptCompletion::Paths, title, hint, text, move |pareto: &mut Self, typed, cx| {
-            let path = files::expanded(typed.trim());
+            let path = files::expand_home(typed.trim());
             match (typed.trim(), &pareto.overlay_file) {
                 ("", None) => return Err(format!("name a CSV file; columns: {columns}")),
                 ("", Some(_)) => {
