@@ -18,6 +18,7 @@
 //! | `calibrate` | write calibrated constants and measured links into profile and stack files |
 //! | `kit` | import what `measure.sh` packed on another machine |
 //! | `record` | record any program, and merge what its processes wrote |
+//! | `recorder_library` | write the recorder's shared object where programs can load it |
 //! | `ranges` | keep the work of a recording that named ranges launched |
 //! | `files` | trace file discovery |
 //! | `offers` | completions for an option, an axis or a name |
@@ -42,6 +43,7 @@ pub mod offers;
 mod open;
 mod ranges;
 pub mod record;
+mod recorder_library;
 mod resimulate;
 mod runner;
 mod select;

@@ -1,19 +1,18 @@
 //! Recording of any program: prepares the directory and the environment of the program, sets the window, and merges
 //! what its processes wrote.
 //!
-//! The control file is replaced as a whole so that processes never read half of it. The recorder's shared object is part
-//! of this program and written to a folder from which programs can load it. For the workbench, a recording is a child
-//! process whose output goes to a file.
+//! The control file is replaced as a whole so that processes never read half of it. For the workbench, a recording is a
+//! child process whose output goes to a file.
 
 use std::ffi::OsString;
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::ranges::keep_launched_in;
+use super::recorder_library::recorder_path;
 use base::atomic;
-use base::cache::own_directory;
-use base::checksum::short_key;
 use base::error::{Error, Result};
 use inject::control::{CONTROL_FILE, Control, DIRECTORY_VARIABLE};
 use inject::cupti::LIBRARY_VARIABLE;
@@ -29,9 +28,9 @@ const CUDA_INJECTION: &str = "CUDA_INJECTION64_PATH";
 const OTHER_INJECTIONS: [(&str, &str); 2] =
     [("NVTX_INJECTION64_PATH", "NVTX ranges"), ("NCCL_PROFILER_PLUGIN", "NCCL's algorithms")];
 
-/// Part of the run that is recorded.
+/// Time of the run that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum RecordedPart {
+pub enum RecordingWindow {
     Always,
     /// Seconds after the start, and duration in seconds or until the end.
     Timed {
@@ -58,9 +57,9 @@ pub struct WrittenParts {
     pub bytes: u64,
 }
 
+/// Wall-clock time, as in [`Control`].
 pub fn now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default()
 }
 
 impl RecordingDirectory {
@@ -70,26 +69,26 @@ impl RecordingDirectory {
     /// # Errors
     ///
     /// Returns an error if the directory cannot be written.
-    pub fn create(directory: PathBuf, window: RecordedPart, limit: u64) -> Result<Self> {
+    pub fn create(directory: PathBuf, window: RecordingWindow, limit: u64) -> Result<Self> {
         let parts = directory.join(PROCESSES_FOLDER);
         std::fs::create_dir_all(&parts).map_err(Error::io(&parts))?;
         let own = rustix::fs::Mode::RWXU;
         rustix::fs::chmod(&parts, own).map_err(|error| Error::io(&parts)(error.into()))?;
         let directory = directory.canonicalize().map_err(Error::io(&directory))?;
         let recording = Self { directory };
-        if read_control(&recording.parts()).is_err() {
+        if recording.control().is_err() {
             let start_ns = match window {
-                RecordedPart::Always => 0,
-                RecordedPart::Timed { delay, .. } => now_ns().saturating_add(nanoseconds(delay)),
-                RecordedPart::OnDemand => u64::MAX,
+                RecordingWindow::Always => 0,
+                RecordingWindow::Timed { delay, .. } => now_ns().saturating_add(nanoseconds(delay)),
+                RecordingWindow::OnDemand => u64::MAX,
             };
             let stop_ns = match window {
-                RecordedPart::Timed { duration: Some(duration), .. } => {
+                RecordingWindow::Timed { duration: Some(duration), .. } => {
                     start_ns.max(now_ns()).saturating_add(nanoseconds(duration))
                 }
                 _ => u64::MAX,
             };
-            write_control(&recording.parts(), Control { start_ns, stop_ns, limit })?;
+            recording.set_control(Control { start_ns, stop_ns, limit })?;
         }
         Ok(recording)
     }
@@ -111,16 +110,23 @@ impl RecordingDirectory {
         Ok(recording)
     }
 
+    /// Directory of the control file and of one part per process.
     fn parts(&self) -> PathBuf {
         self.directory.join(PROCESSES_FOLDER)
     }
 
-    /// The window, for progress.
     pub fn control(&self) -> Result<Control> {
-        read_control(&self.parts())
+        let path = self.parts().join(CONTROL_FILE);
+        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+        Control::decode(&bytes)
+            .ok_or_else(|| Error::input(format!("{}: not a recording's control file", path.display())))
     }
 
-    /// Variables for the program, and warnings about variables that other tools have set.
+    fn set_control(&self, control: Control) -> Result<()> {
+        atomic::write(&self.parts().join(CONTROL_FILE), &control.encode())
+    }
+
+    /// Environment variables for the program, and warnings about variables that other tools have set.
     ///
     /// # Errors
     ///
@@ -157,41 +163,41 @@ impl RecordingDirectory {
         Ok((variables, warnings))
     }
 
+    /// Files in the directory of the parts, with their names.
+    fn files(&self) -> impl Iterator<Item = (String, DirEntry)> {
+        let entries = std::fs::read_dir(self.parts()).into_iter().flatten().flatten();
+        entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry))
+    }
+
     pub fn written(&self) -> WrittenParts {
         let mut written = WrittenParts::default();
-        for entry in std::fs::read_dir(self.parts()).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.ends_with(inject::format::SUFFIX) {
-                written.processes += 1;
-                written.bytes += entry.metadata().map_or(0, |found| found.len());
-            }
+        for (_, entry) in self.files().filter(|(name, _)| name.ends_with(inject::format::SUFFIX)) {
+            written.processes += 1;
+            written.bytes += entry.metadata().map_or(0, |found| found.len());
         }
         written
     }
 
     /// Sentences about processes whose recording ended early.
     pub fn problems(&self) -> Vec<String> {
-        let names = std::fs::read_dir(self.parts()).into_iter().flatten().flatten();
-        let mut found: Vec<String> = names
-            .filter_map(|entry| {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let (process, why) = name.rsplit_once('.')?;
-                if why == "limit" {
-                    return Some(format!(
-                        "{process}: stopped at the size limit; raise --limit or record a window"
-                    ));
-                }
-                let code: i32 = why.strip_prefix("errno-")?.parse().ok()?;
-                let error = std::io::Error::from_raw_os_error(code);
-                Some(format!("{process}: could not write any more: {error}"))
-            })
-            .collect();
-        found.sort();
-        found
+        let problem = |(name, _): (String, DirEntry)| {
+            let (process, why) = name.rsplit_once('.')?;
+            if why == "limit" {
+                return Some(format!(
+                    "{process}: stopped at the size limit; raise --limit or record a window"
+                ));
+            }
+            let code: i32 = why.strip_prefix("errno-")?.parse().ok()?;
+            let error = std::io::Error::from_raw_os_error(code);
+            Some(format!("{process}: could not write any more: {error}"))
+        };
+        let mut problems: Vec<String> = self.files().filter_map(problem).collect();
+        problems.sort();
+        problems
     }
 
-    /// Merges the parts into one trace, classified by the default rules; with a pattern, only the work that ranges of such
-    /// names launched.
+    /// Merges the parts into one trace, classified by the default rules. With a pattern, keeps only the work that NVTX
+    /// ranges of matching names launched.
     ///
     /// # Errors
     ///
@@ -216,19 +222,8 @@ fn nanoseconds(seconds: f64) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Time between the request and the window, in which all processes see it: they look every 100 ms.
+/// Time between the request and the window: processes read the control file every 100 ms.
 const LEAD_TIME_NS: u64 = 300_000_000;
-
-fn read_control(parts: &Path) -> Result<Control> {
-    let path = parts.join(CONTROL_FILE);
-    let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
-    Control::decode(&bytes)
-        .ok_or_else(|| Error::input(format!("{}: not a recording's control file", path.display())))
-}
-
-fn write_control(parts: &Path, control: Control) -> Result<()> {
-    atomic::write(&parts.join(CONTROL_FILE), &control.encode())
-}
 
 /// Opens the window of a recording that waits for it, for all its processes at once.
 ///
@@ -246,7 +241,7 @@ pub fn start(directory: &Path) -> Result<()> {
         ));
     }
     let start_ns = now + LEAD_TIME_NS;
-    write_control(&recording.parts(), Control { start_ns, stop_ns: u64::MAX, ..control })
+    recording.set_control(Control { start_ns, stop_ns: u64::MAX, ..control })
 }
 
 /// Closes the window.
@@ -264,7 +259,7 @@ pub fn stop(directory: &Path) -> Result<()> {
         ));
     }
     let stop_ns = (now_ns() + LEAD_TIME_NS).max(control.start_ns);
-    write_control(&recording.parts(), Control { stop_ns, ..control })
+    recording.set_control(Control { stop_ns, ..control })
 }
 
 /// Output of the program and of `record`, in the recording's directory.
@@ -308,77 +303,4 @@ pub fn record_shell(runs: &Path, name: &str, line: &str) -> Result<RecordingResu
         "nothing was recorded ({status}): {last}; all output: {}",
         output.display()
     )))
-}
-
-/// Shared object of the recorder; empty if this program was built without it.
-static RECORDER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inject.so"));
-/// Maximum length of the path in NCCL (bytes).
-const MOST_PATH: usize = 254;
-
-/// Path of the recorder's shared object, written unless it is there; `directory` is the last choice.
-///
-/// # Errors
-///
-/// Returns an error if this program was built without it, or no folder can be written and executed from.
-fn recorder_path(directory: &Path) -> Result<PathBuf> {
-    if RECORDER.is_empty() {
-        return Err(Error::input("this program was built without its recorder, which needs Linux"));
-    }
-    let name = format!("ladderscope-{}.so", short_key(RECORDER));
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let folders = [runtime, own_directory("XDG_CACHE_HOME", ".cache"), Some(directory.to_owned())];
-    let mut last = Error::failed("no folder for the recorder");
-    for folder in folders.into_iter().flatten().filter(|folder| folder.is_absolute()) {
-        let path = folder.join(&name);
-        if path.as_os_str().len() > MOST_PATH {
-            last = Error::input(format!("{}: longer than {MOST_PATH} bytes", path.display()));
-            continue;
-        }
-        match write_recorder(&path).and_then(|()| is_loadable(&path)) {
-            Ok(()) => return Ok(path),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-fn write_recorder(path: &Path) -> Result<()> {
-    if std::fs::read(path).is_ok_and(|bytes| bytes == RECORDER) {
-        return Ok(());
-    }
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-    }
-    base::atomic::write(path, RECORDER)
-}
-
-/// Maps the file as code, which fails where a file system is mounted `noexec`.
-fn is_loadable(path: &Path) -> Result<()> {
-    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-    let file = std::fs::File::open(path).map_err(Error::io(path))?;
-    let protection = ProtFlags::READ | ProtFlags::EXEC;
-    // SAFETY: a private mapping at an address of the kernel's choice, which is never read.
-    unsafe {
-        let mapped = mmap(std::ptr::null_mut(), 4096, protection, MapFlags::PRIVATE, &file, 0)
-            .map_err(|error| Error::io(path)(error.into()))?;
-        let _ = munmap(mapped, 4096);
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_recorder_is_written_once_and_repaired() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a/object.so");
-        write_recorder(&path).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), RECORDER);
-        std::fs::write(&path, b"\x7fELF broken").unwrap();
-        write_recorder(&path).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), RECORDER);
-        is_loadable(&path).unwrap();
-    }
 }

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 
 use super::output::{self, FormatArgs, OutputFormat};
 use super::{diff, overlap, stderr};
-use crate::desk::record::{self, RecordedPart, RecordingDirectory, Variables};
+use crate::desk::record::{self, RecordingDirectory, RecordingWindow, Variables};
 use base::error::{Error, Result};
 use base::text::counted;
 use lab::store::{RECORDINGS, Store};
@@ -112,9 +112,9 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         return Ok(exit_code(wait(&mut start_program(args, Vec::new())?, &mut || {})?));
     }
     let window = match (args.on_demand, args.delay, args.duration) {
-        (true, ..) => RecordedPart::OnDemand,
-        (false, None, None) => RecordedPart::Always,
-        (false, delay, duration) => RecordedPart::Timed { delay: delay.unwrap_or(0.0), duration },
+        (true, ..) => RecordingWindow::OnDemand,
+        (false, None, None) => RecordingWindow::Always,
+        (false, delay, duration) => RecordingWindow::Timed { delay: delay.unwrap_or(0.0), duration },
     };
     let stamp = || jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     let directory = dir.join(RECORDINGS).join(args.name.clone().unwrap_or_else(stamp));
