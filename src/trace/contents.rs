@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::rules::UnsureOperation;
@@ -108,6 +109,17 @@ impl Span {
     /// True if the trace has the time of its launch; it may have the launch site only.
     pub fn is_launch_known(&self) -> bool {
         self.ready_ns < self.start_ns
+    }
+}
+
+/// Sorts spans into the order of [`Trace`]: by (sample, phase, step, rank, lane, start).
+pub fn sort_spans(spans: &mut [Span]) {
+    let key = |span: &Span| {
+        let group = (span.sample, span.phase as u8, span.step, span.rank, span.lane as u8);
+        (group, span.start_ns, span.stream)
+    };
+    if !spans.is_sorted_by_key(key) {
+        spans.par_sort_by_key(key);
     }
 }
 

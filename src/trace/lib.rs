@@ -24,7 +24,7 @@ pub use collective::{
 };
 pub use contents::{
     Doubt, Doubted, FORMAT_VERSION, HostWork, IgnoredKernel, ImportReport, LaunchSite, NO_STEP, Range,
-    Span, Trace, TraceMeta, TraceStream, is_host_call,
+    Span, Trace, TraceMeta, TraceStream, is_host_call, sort_spans,
 };
 pub use file::{TraceWriter, check, read, read_file, read_meta, write};
 pub use kind::OperationKind;

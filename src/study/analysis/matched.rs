@@ -28,8 +28,9 @@ use base::text::rank_label;
 use plan::{Lane, Phase};
 use trace::import::step_name;
 use trace::overlap::{Class, SpanRuns, StepKey};
-use trace::rules::sort;
-use trace::{CollectiveInfo, NO_STEP, OperationKind, ProcessGroup, Span, Trace, TransferDirection};
+use trace::{
+    CollectiveInfo, NO_STEP, OperationKind, ProcessGroup, Span, Trace, TransferDirection, sort_spans,
+};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CollectiveMatching {
@@ -298,7 +299,7 @@ impl CollectiveMatching {
         for span in trace.spans.iter_mut().filter(|span| span.step != NO_STEP) {
             span.step = renumbered(span.step, self.step_shift(span.rank));
         }
-        sort(&mut trace.spans);
+        sort_spans(&mut trace.spans);
         let mut ranks: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
         for (rank, by) in &self.step_shifts {
             ranks.entry(*by).or_default().push(*rank);

@@ -426,7 +426,7 @@ fn kernels_of_one_exchange_are_one() {
         span.start_ns = half;
     }
     trace.spans.append(&mut parts);
-    trace::rules::sort(&mut trace.spans);
+    trace::sort_spans(&mut trace.spans);
     let halves = rewiring(&trace, &standard);
     assert_eq!(halves.steps.layers, whole.steps.layers);
     for architecture in ["ladder", "upper-bound"] {

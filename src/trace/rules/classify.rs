@@ -1,14 +1,15 @@
-//! Classification of a trace by rules, and its report: operations per rule, and uncertain ones.
+//! Classification of a trace by rules.
 
 use indexmap::IndexMap;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use super::exchange::name_exchanges;
 use super::file::{Rule, RuleClass, Rules, function};
-use crate::{CollectiveInfo, OperationInfo, OperationKind, Span, Trace};
+use super::report::{Matched, RuleMatches, RuleReport, UnsureOperation};
+use crate::{CollectiveInfo, OperationInfo, OperationKind, Span, Trace, sort_spans};
 use plan::Lane;
 
+/// Words in kernel names that suggest communication.
 const HINTS: [&str; 26] = [
     "reduce",
     "gather",
@@ -39,9 +40,9 @@ const HINTS: [&str; 26] = [
 ];
 
 /// Inverse of the minimum share of the total operation time for an operation to count as long.
-const LONG: u64 = 1000;
+const LONG_FRACTION: u64 = 1000;
 
-const MOST_UNSURE: usize = 20;
+const MAX_UNSURE: usize = 20;
 
 /// Basis of an operation's classification.
 enum ClassificationBasis<'a> {
@@ -61,20 +62,20 @@ impl Rules {
         let mut matched: Vec<Vec<Matched>> = vec![Vec::new(); self.rules.len()];
         let (mut category, mut arguments, mut nothing) = (Vec::new(), Vec::new(), Vec::new());
         let mut unsure = Vec::new();
-        let everything = totals.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
-        let classes: Vec<ClassificationBasis> =
+        let all_ns = totals.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
+        let bases: Vec<ClassificationBasis> =
             trace.operations.par_iter().map(|operation| self.decide(operation)).collect();
-        for ((operation, by), (count, total_ns)) in trace.operations.iter_mut().zip(classes).zip(totals)
+        for ((operation, basis), (count, total_ns)) in trace.operations.iter_mut().zip(bases).zip(totals)
         {
             let entry = Matched { name: operation.name.clone(), count, total_ns };
-            if let Some((taken_for, why)) = doubt(operation, &by)
+            if let Some((taken_for, why)) = doubt(operation, &basis)
                 && total_ns > 0
-                && total_ns >= everything / LONG
+                && total_ns >= all_ns / LONG_FRACTION
             {
                 unsure.push(UnsureOperation { operation: entry.clone(), taken_for, why });
             }
-            apply(operation, &by);
-            match by {
+            apply(operation, &basis);
+            match basis {
                 ClassificationBasis::Category => category.push(entry),
                 ClassificationBasis::Arguments(_) => arguments.push(entry),
                 ClassificationBasis::Rule(index, _) => matched[index].push(entry),
@@ -86,10 +87,10 @@ impl Rules {
             span.lane = lanes.get(span.operation as usize).copied().unwrap_or(span.lane);
         }
         name_exchanges(trace);
-        sort(&mut trace.spans);
+        sort_spans(&mut trace.spans);
 
-        unsure.sort_by(|a, b| longest_first(&a.operation, &b.operation));
-        unsure.truncate(MOST_UNSURE);
+        unsure.sort_by(|a, b| a.operation.longest_first(&b.operation));
+        unsure.truncate(MAX_UNSURE);
         if let Some(import) = &mut trace.meta.import {
             import.unsure.clone_from(&unsure);
             for kernel in &mut import.ignored_kernels {
@@ -107,8 +108,8 @@ impl Rules {
                 ])
                 .filter(|(.., found)| !found.is_empty())
                 .map(|(rule, what, found)| {
-                    let mut operations = by_name(found);
-                    operations.sort_by(longest_first);
+                    let mut operations = merge_by_name(found);
+                    operations.sort_by(Matched::longest_first);
                     RuleMatches { rule: rule.into(), what, operations }
                 })
                 .collect();
@@ -116,8 +117,8 @@ impl Rules {
     }
 
     fn is_communication(&self, kernel: &str) -> bool {
-        let by = self.decide(&OperationInfo::imported(kernel.to_owned(), OperationKind::Kernel));
-        matches!(by, ClassificationBasis::Rule(_, rule) if rule.what == RuleClass::Communication)
+        let basis = self.decide(&OperationInfo::imported(kernel.to_owned(), OperationKind::Kernel));
+        matches!(basis, ClassificationBasis::Rule(_, rule) if rule.what == RuleClass::Communication)
     }
 
     fn decide(&self, operation: &OperationInfo) -> ClassificationBasis<'_> {
@@ -154,8 +155,8 @@ fn totals(operations: &[OperationInfo], spans: &[Span]) -> Vec<(u64, u64)> {
     totals
 }
 
-fn apply(operation: &mut OperationInfo, by: &ClassificationBasis) {
-    let (lane, kind) = match by {
+fn apply(operation: &mut OperationInfo, basis: &ClassificationBasis) {
+    let (lane, kind) = match basis {
         ClassificationBasis::Category => return,
         ClassificationBasis::Arguments(kind) => (Lane::Comm, kind.clone()),
         ClassificationBasis::Rule(_, rule) if rule.what == RuleClass::Communication => {
@@ -171,9 +172,9 @@ fn apply(operation: &mut OperationInfo, by: &ClassificationBasis) {
 }
 
 /// Reason why an operation that is not classified as communication may be some.
-fn doubt(operation: &OperationInfo, by: &ClassificationBasis) -> Option<(RuleClass, String)> {
+fn doubt(operation: &OperationInfo, basis: &ClassificationBasis) -> Option<(RuleClass, String)> {
     if operation.name.starts_with("Memcpy PtoP") {
-        let taken_for = if matches!(by, ClassificationBasis::Category) {
+        let taken_for = if matches!(basis, ClassificationBasis::Category) {
             RuleClass::Memory
         } else {
             RuleClass::Compute
@@ -181,7 +182,7 @@ fn doubt(operation: &OperationInfo, by: &ClassificationBasis) -> Option<(RuleCla
         let why = "a copy between GPUs, as in collectives that use copy engines".to_owned();
         return Some((taken_for, why));
     }
-    if !matches!(by, ClassificationBasis::Nothing) {
+    if !matches!(basis, ClassificationBasis::Nothing) {
         return None;
     }
     let function = function(&operation.name).to_ascii_lowercase();
@@ -190,103 +191,15 @@ fn doubt(operation: &OperationInfo, by: &ClassificationBasis) -> Option<(RuleCla
 }
 
 /// Merges operations with equal names, such as collective kernels with different arguments.
-fn by_name(operations: Vec<Matched>) -> Vec<Matched> {
+fn merge_by_name(operations: Vec<Matched>) -> Vec<Matched> {
     let mut merged: IndexMap<String, Matched> = IndexMap::new();
     for operation in operations {
         let Matched { count, total_ns, .. } = operation;
-        let entry = merged.entry(operation.name.clone()).and_modify(|there| {
-            there.count += count;
-            there.total_ns = there.total_ns.saturating_add(total_ns);
+        let entry = merged.entry(operation.name.clone()).and_modify(|known| {
+            known.count += count;
+            known.total_ns = known.total_ns.saturating_add(total_ns);
         });
         entry.or_insert(operation);
     }
     merged.into_values().collect()
-}
-
-fn longest_first(a: &Matched, b: &Matched) -> std::cmp::Ordering {
-    b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name))
-}
-
-/// Sorts spans into the order of [`Trace`]: by (sample, phase, step, rank, lane, start).
-pub fn sort(spans: &mut [Span]) {
-    let key = |span: &Span| {
-        (
-            span.sample,
-            span.phase as u8,
-            span.step,
-            span.rank,
-            span.lane as u8,
-            span.start_ns,
-            span.stream,
-        )
-    };
-    if !spans.is_sorted_by_key(key) {
-        spans.par_sort_by_key(key);
-    }
-}
-
-/// Result of classifying a trace. Empty for native traces, whose plan defines every operation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct RuleReport {
-    /// Rule set: `default`, `nccl-name`, `hta`, or the path of the file.
-    pub rules: String,
-    /// Rules with matches, in order of evaluation; unmatched operations come last, as computation.
-    pub matches: Vec<RuleMatches>,
-    /// Long operations classified as computation or memory whose names suggest communication, longest
-    /// first.
-    pub unsure: Vec<UnsureOperation>,
-}
-
-/// Matches of one rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct RuleMatches {
-    /// Name of the rule in its file.
-    pub rule: String,
-    /// Class that the rule assigns.
-    pub what: RuleClass,
-    /// Matching operations, by descending total time.
-    pub operations: Vec<Matched>,
-}
-
-/// Executions of one operation on all ranks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Matched {
-    /// Kernel name as the rules saw it.
-    pub name: String,
-    /// Number of executions on all ranks.
-    pub count: u64,
-    /// Sum of the durations (ns).
-    pub total_ns: u64,
-}
-
-/// An operation that may be communication.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-#[schemars(rename = "Unsure")]
-pub struct UnsureOperation {
-    /// Operation with its count and total time.
-    #[serde(flatten)]
-    pub operation: Matched,
-    /// Class that the rules assigned.
-    pub taken_for: RuleClass,
-    /// Reason for the doubt.
-    pub why: String,
-}
-
-impl RuleReport {
-    /// True if no rules were applied.
-    pub fn is_empty(&self) -> bool {
-        self.matches.is_empty()
-    }
-
-    /// Operations classified as communication, by descending total time.
-    pub fn communication(&self) -> Vec<&Matched> {
-        let mut found: Vec<&Matched> = self
-            .matches
-            .iter()
-            .filter(|rule| rule.what == RuleClass::Communication)
-            .flat_map(|rule| &rule.operations)
-            .collect();
-        found.sort_by(|a, b| longest_first(a, b));
-        found
-    }
 }

@@ -6,9 +6,10 @@
 mod classify;
 mod exchange;
 mod file;
+mod report;
 #[cfg(test)]
 mod tests;
 
-pub use classify::{Matched, RuleMatches, RuleReport, UnsureOperation, sort};
 pub use exchange::is_attention;
 pub use file::{BUILT_IN, Rule, RuleClass, Rules, function};
+pub use report::{Matched, RuleMatches, RuleReport, UnsureOperation};

@@ -18,9 +18,9 @@ use crate::import::misplaced::{
 use crate::import::samples::align_samples;
 use crate::import::steps::{FileSteps, step_name};
 use crate::overlap::StepKey;
-use crate::rules::sort;
 use crate::{
     CopiedBytes, LaunchSite, NO_STEP, OperationInfo, Range, Span, Trace, TraceMeta, TraceStream,
+    sort_spans,
 };
 use plan::Phase;
 use table::{Environment, Provenance};
@@ -323,7 +323,7 @@ fn spans(
         });
     }
     align_samples(&mut spans);
-    sort(&mut spans);
+    sort_spans(&mut spans);
     count_launches(gpu, launches, launch_of, notes);
     if !steps.is_empty() && stepless > 0 {
         notes.warn(format!(

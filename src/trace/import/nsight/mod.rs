@@ -26,8 +26,7 @@ use crate::import::left_out::{LeftOutEvents, described};
 use crate::import::rank::{Decision, Name, RankClaim};
 use crate::import::samples::align_samples;
 use crate::import::{enclosing, formats, rank};
-use crate::rules::sort;
-use crate::{Doubt, Doubted, ImportReport, LaunchSite, OperationInfo, Trace, TraceStream};
+use crate::{Doubt, Doubted, ImportReport, LaunchSite, OperationInfo, Trace, TraceStream, sort_spans};
 use base::error::{Error, Result};
 use plan::Cost;
 use table::Environment;
@@ -446,7 +445,7 @@ fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Result<Trace> 
         }
     }
     align_samples(&mut all.spans);
-    sort(&mut all.spans);
+    sort_spans(&mut all.spans);
     sort_ranges(&mut all);
     let clock = match earliest {
         Some(_) => {
