@@ -89,7 +89,7 @@ macro_rules! verbs {
             Child,
             /// Run the cells submitted to Slurm for the current task (internal)
             #[command(name = "__task", hide = true)]
-            Task(crate::face::cli::sweep::TaskArgs),
+            Task(crate::face::cli::slurm_task::Args),
         }
 
         impl Verb {
@@ -100,7 +100,7 @@ macro_rules! verbs {
                         $run
                     })*)*
                     Self::Child => Ok(0),
-                    Self::Task(arguments) => crate::face::cli::sweep::run_task(&arguments, dir),
+                    Self::Task(arguments) => crate::face::cli::slurm_task::run(&arguments, dir),
                 }
             }
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::output::{self, Annotated};
 use super::{
     adapt, baseline, calibrate, calibrate_collectives, catalog, diff, doctor, doctor_check, generate,
-    hardware, import, overlap, pareto, rewire, show, stderr, sweep, trace, validate, whatif,
+    hardware, import, overlap, pareto, rewire, show, stderr, sweep_dry_run, trace, validate, whatif,
 };
 use base::error::Result;
 use lab::store::Trash;
@@ -48,7 +48,7 @@ kinds! {
     /// Experiment file for `sweep`
     Experiment = lab::sweep::experiment_schema();
     /// Output of `sweep --dry-run`
-    DryRun = output_schema::<sweep::PrintedPlan<'_>>();
+    DryRun = output_schema::<sweep_dry_run::PrintedPlan<'_>>();
     /// Hardware profile file
     Hardware = schemars::schema_for!(machine::hardware::Profile).to_value();
     /// Output of `runs`: records with tags and notes

@@ -1,10 +1,6 @@
 //! `ladderscope sweep FILE.toml`: runs an experiment's cells and resumes interrupted sweeps.
-//!
-//! `sweep --dry-run`: lists what would run, what is stored, what cannot run and why, and estimates the time.
-//!
-//! Hidden verb `__task`: runs a Slurm task's cells from `sweep --slurm` into the shared store.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,19 +13,17 @@ use super::progress::SweepProgress;
 use super::record_table::RecordPrinter;
 use super::running::{OnHangUp, TimeoutArgs, run_on_all_ranks};
 use super::stderr;
+use super::sweep_dry_run::dry_run;
 use crate::desk::{AnswerCollector, RunSelection, Runner};
 use base::error::{Error, Result};
-use base::text::{counted, duration, shell_command};
+use base::text::shell_command;
 use lab::store::Baseline;
-use lab::sweep::forecast::{CellHistory, Forecast, RunHistory, forecast};
-use lab::sweep::{Cell, Experiment, SlurmOptions, SweepEvent, SweepOutcome, SweepSelection, TaskCells};
-use machine::environment::load;
+use lab::sweep::{Experiment, SlurmOptions, SweepEvent, SweepOutcome, SweepSelection};
 use run::GridContext;
 use study::analysis::filter::Filter;
 use study::analysis::{Gate, judge};
 use study::answer::{Answer, CardLine};
 use table::Status;
-use table::render::{Shown, Sourced, Table};
 
 /// Arguments of `ladderscope sweep`.
 #[derive(Debug, clap::Args)]
@@ -91,7 +85,7 @@ fn start_of_repetition(text: &str) -> Result<Timestamp, jiff::Error> {
 }
 
 impl Args {
-    fn choice(&self) -> SweepSelection {
+    fn selection(&self) -> SweepSelection {
         match (self.again, self.retry_failed) {
             (Some(since), _) => SweepSelection::Again(since),
             (_, true) => SweepSelection::Failed,
@@ -109,7 +103,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Experiment::open_on(&args.file, args.model.as_deref(), &shared)
     };
     if args.dry_run {
-        return dry_run(&experiment()?, args.choice(), &dir, args.output.format);
+        return dry_run(&experiment()?, args.selection(), &dir, args.output.format);
     }
     let resolve = || {
         let experiment = experiment()?;
@@ -143,9 +137,9 @@ fn run_cells(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<u8
         }
     };
     let outcome = match &args.slurm {
-        None => runner.experiment(experiment, args.choice(), &mut on_event).map(Some),
+        None => runner.experiment(experiment, args.selection(), &mut on_event).map(Some),
         Some(options) => {
-            runner.on_slurm(experiment, args.choice(), options.clone(), args.detach, &mut on_event)
+            runner.on_slurm(experiment, args.selection(), options.clone(), args.detach, &mut on_event)
         }
     };
     progress.finish();
@@ -205,7 +199,7 @@ fn print_totals(outcome: &SweepOutcome, experiment: &Experiment, runner: &Runner
 }
 
 /// Maximum rows of a table for a terminal: of runs, whose result card answers the question, or of planned cells.
-const TABLE_ROWS: usize = 24;
+pub(super) const TABLE_ROWS: usize = 24;
 
 /// Command that resumes an interrupted sweep.
 fn command_again(args: &Args, runner: &Runner) -> String {
@@ -222,11 +216,15 @@ fn command_again(args: &Args, runner: &Runner) -> String {
     shell_command(words)
 }
 
+fn cell_keys(experiment: &Experiment) -> HashSet<String> {
+    experiment.cells.iter().map(|cell| cell.spec.key()).collect()
+}
+
 /// Baseline for the sweep, limited to the experiment's cells.
 fn baseline(args: &Args, runner: &Runner, experiment: &Experiment) -> Result<Option<Baseline>> {
     let Some(name) = &args.baseline else { return Ok(None) };
     let mut baseline = runner.store.baseline(name)?;
-    let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
+    let keys = cell_keys(experiment);
     baseline.records.retain(|record| keys.contains(&record.spec.key()));
     if baseline.records.is_empty() {
         return Err(Error::input_help(
@@ -248,7 +246,7 @@ fn compare_with_baseline(
     experiment: &Experiment,
     baseline: &Baseline,
 ) -> Result<u8> {
-    let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
+    let keys = cell_keys(experiment);
     let mut records = RunSelection::all(runner.store.dir())?.records;
     records.retain(|record| record.created >= baseline.created && keys.contains(&record.spec.key()));
     let of_baseline = (baseline.name.as_str(), baseline.created.as_str());
@@ -284,175 +282,4 @@ fn answer_text(answer: &Answer, experiment: &str, dir: &Path) -> String {
         }
     };
     format!("{card}{table}{rows}{details}\n")
-}
-
-/// Output of `sweep --dry-run`: runs that the sweep would start. Nothing is run or written.
-#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-pub struct PrintedPlan<'a> {
-    experiment: &'a str,
-    rounds: u32,
-    /// Runs that the sweep would start.
-    runs: usize,
-    /// Runs that are stored already.
-    stored: usize,
-    /// Estimated time of the runs (s); null if unknown.
-    seconds: Option<f64>,
-    /// Basis of the estimate.
-    basis: Option<String>,
-    cells: Vec<PlannedCell<'a>>,
-}
-
-#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
-struct PlannedCell<'a> {
-    cell: String,
-    provenance: &'static str,
-    /// Runs of the cell that the sweep would start.
-    runs: usize,
-    /// Runs of the cell that are stored already.
-    stored: usize,
-    /// `skipped` or `oom`; null for a cell that can run.
-    status: Option<&'static str>,
-    reason: Option<&'a str>,
-}
-
-fn dry_run(
-    experiment: &Experiment,
-    choice: SweepSelection,
-    dir: &Path,
-    format: OutputFormat,
-) -> Result<u8> {
-    let records = RunSelection::all(dir)?.records;
-    let past = RunHistory::past(&records, &choice.kept_since());
-    let history = RunHistory::new(&experiment.cells, |key| past.get(key).cloned(), &records, load());
-    let forecast = forecast(experiment, &history, &|| false).unwrap_or_default();
-    let cells: Vec<PlannedCell<'_>> =
-        experiment.cells.iter().map(|cell| PlannedCell::new(cell, experiment.rounds, &past)).collect();
-    let printed = PrintedPlan {
-        experiment: &experiment.name,
-        rounds: experiment.rounds,
-        runs: forecast.left(),
-        stored: forecast.stored,
-        seconds: forecast.seconds,
-        basis: forecast.basis(),
-        cells,
-    };
-    let csv = || plan_table(&printed.cells).csv(Sourced::ByRow);
-    output::print(format, &printed, csv, || plan_text(&printed, &forecast))?;
-    experiment.notes.iter().for_each(|note| stderr::note(note));
-    Ok(0)
-}
-
-impl<'a> PlannedCell<'a> {
-    fn new(cell: &'a Cell, rounds: u32, past: &HashMap<String, CellHistory>) -> Self {
-        let obstacle = cell.feasibility.obstacle();
-        let key = (!past.is_empty()).then(|| cell.spec.key());
-        let past = key.and_then(|key| past.get(&key));
-        let stored = past.map_or(0, |past| past.rounds.range(..rounds).count());
-        Self {
-            cell: cell.spec.label(),
-            provenance: cell.spec.provenance().as_str(),
-            runs: if obstacle.is_some() { 0 } else { rounds as usize - stored },
-            stored,
-            status: obstacle.map(|(status, _)| status.as_str()),
-            reason: obstacle.map(|(_, reason)| reason),
-        }
-    }
-}
-
-fn plan_table<'a>(cells: impl IntoIterator<Item = &'a PlannedCell<'a>>) -> Table {
-    Table::from_rows(
-        cells,
-        &[
-            ("cell", &|c: &PlannedCell<'_>| Shown::text(&c.cell)),
-            ("runs", &|c| c.runs.into()),
-            ("stored", &|c| c.stored.into()),
-            ("status|", &|c| c.status.into()),
-            ("reason|", &|c| c.reason.into()),
-            ("!provenance", &|c| Shown::text(c.provenance)),
-        ],
-    )
-}
-
-fn plan_text(printed: &PrintedPlan<'_>, forecast: &Forecast) -> String {
-    let time = match printed.seconds {
-        _ if printed.runs == 0 => String::new(),
-        None => ", time unknown".into(),
-        Some(seconds) if seconds < 1.0 => ", under a second".into(),
-        Some(seconds) => format!(", about {}", duration(seconds)),
-    };
-    let rounds = match printed.rounds {
-        1 => String::new(),
-        rounds => format!(" in {rounds} rounds"),
-    };
-    let mut text = output::wrapped(
-        "",
-        &format!(
-            "{}: would start {} of {}{rounds}{time}; {} stored.",
-            printed.experiment,
-            counted(printed.runs, "run"),
-            counted(forecast.cells, "cell"),
-            printed.stored,
-        ),
-        2,
-    );
-    text.extend(printed.basis.as_ref().map(|basis| output::wrapped("  ", basis, 2)));
-    for unable in &forecast.unable {
-        let why = match unable.status {
-            Status::Oom => "would not fit in memory",
-            _ => "would be skipped",
-        };
-        let line =
-            format!("{} {why}: {} ({})", counted(unable.cells, "cell"), unable.reason, unable.example);
-        text += &output::wrapped("  ", &line, 4);
-    }
-    let planned: Vec<&PlannedCell<'_>> = printed.cells.iter().filter(|cell| cell.runs > 0).collect();
-    if !planned.is_empty() {
-        text += "\n";
-        text += &output::aligned(&plan_table(planned.iter().copied().take(TABLE_ROWS)));
-    }
-    let beyond = planned.len().saturating_sub(TABLE_ROWS);
-    if beyond > 0 {
-        text += &format!("... and {}; all: --format csv\n", counted(beyond, "more cell"));
-    }
-    text
-}
-
-/// Variable with the task's number, set by Slurm.
-const TASK: &str = "SLURM_ARRAY_TASK_ID";
-
-/// Arguments that the batch script passes.
-#[derive(Debug, clap::Args)]
-pub struct TaskArgs {
-    /// File with all submitted cells
-    file: PathBuf,
-    /// Number of this task's array
-    array: usize,
-}
-
-/// Runs the cells and writes their progress to standard error, which Slurm keeps. Failed runs are stored and do not
-/// fail the task.
-pub fn run_task(args: &TaskArgs, dir: PathBuf) -> Result<u8> {
-    let number = std::env::var(TASK).ok().and_then(|number| number.parse().ok());
-    let number = number.ok_or_else(|| {
-        Error::input_help(
-            format!("{TASK} is not set: not a task of a job array"),
-            "`ladderscope sweep FILE --slurm OPTIONS` submits job arrays",
-        )
-    })?;
-    let opened = TaskCells::open(&args.file, args.array, number);
-    let timeout = opened.as_ref().map_or(run::PROGRESS_TIMEOUT, |task| task.timeout);
-    let resolve = || {
-        opened.map(|task| (task.experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), task))
-    };
-    run_on_all_ranks(timeout, dir, OnHangUp::Cancel, resolve, |runner, task| {
-        let TaskCells { experiment, choice, .. } = task;
-        let mut progress = SweepProgress::new(&experiment.cells, experiment.rounds);
-        let outcome = runner.experiment(&experiment, choice, &mut |event| progress.event(&event));
-        progress.finish();
-        if outcome?.interrupted || runner.cancel.is_all() {
-            stderr::print_error(&Error::Interrupted);
-            return Ok(exit_status::INTERRUPTED);
-        }
-        Ok(0)
-    })
 }
