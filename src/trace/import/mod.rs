@@ -1,5 +1,4 @@
-//! Import of traces: detects formats by content, and imports foreign traces. Launch details of one kernel are read from
-//! the profiler's file on demand: traces do not store them.
+//! Import of traces: detects formats by content, and imports foreign traces.
 //!
 //! # What an importer returns
 //!
@@ -25,9 +24,11 @@ mod enclosing;
 mod formats;
 mod input;
 pub mod kineto;
+mod launch;
 mod left_out;
 mod misplaced;
 pub mod nsight;
+mod one_program;
 mod own;
 mod rank;
 mod recognise;
@@ -37,29 +38,30 @@ mod sniff;
 mod steps;
 
 pub use directory::{holds_traces, unpack};
+pub use launch::{KernelLaunch, kernel};
 pub use recognise::is_known_file;
 pub use steps::{StepName, StepWork, step_name};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use self::directory::ImportableFiles;
 use self::formats::{ImportSelection, Reader};
 use self::input::InputFile;
+use self::launch::KernelQuery;
+use self::one_program::require_one_program;
 use self::rank::{RankClaim, choose, decide, far_apart, is_of_order, require_one_job};
 use self::recognise::recognise;
 use crate::Trace;
-use crate::overlap::Class;
 use crate::rules::{RuleReport, Rules};
 use base::error::{Error, Result};
-use base::text::file_name;
 use table::Provenance;
 
 /// Kernel of the cuda backend that emulates the latency of a link (`kernels/collective.cu`). A profile
 /// that contains it did not measure a real link.
-const EMULATED: &str = "emulated_collective";
+const EMULATED_COLLECTIVE: &str = "emulated_collective";
 
-const MOST_OPERATIONS: usize = 200_000;
+const MAX_OPERATIONS: usize = 200_000;
 
 /// Opens a trace file, or a directory or archive with one file per rank. Traces of other profilers are
 /// imported and classified by the default rules.
@@ -110,7 +112,7 @@ pub fn open_recording(
     }
     let ImportableFiles { importer, files, notes } = found;
     let mut trace = (importer.import)(ImportSelection { path, files, recording, notes })?;
-    if trace.operations.len() > MOST_OPERATIONS {
+    if trace.operations.len() > MAX_OPERATIONS {
         return Err(Error::input_help(
             format!(
                 "{}: {} different names of kernels; real traces have some hundreds",
@@ -118,11 +120,13 @@ pub fn open_recording(
                 trace.operations.len()
             ),
             format!(
-                "at most {MOST_OPERATIONS} are read: record fewer steps, or shapes without numbers in names"
+                "at most {MAX_OPERATIONS} are read: record fewer steps, or shapes without numbers in names"
             ),
         ));
     }
-    if importer.is_foreign && trace.operations.iter().any(|operation| operation.name == EMULATED) {
+    if importer.is_foreign
+        && trace.operations.iter().any(|operation| operation.name == EMULATED_COLLECTIVE)
+    {
         trace.meta.provenance = trace.meta.provenance.max(Provenance::EmulatedLink);
     }
     let classify = trace.meta.import.is_some() && (importer.is_foreign || !rules.is_default());
@@ -131,111 +135,10 @@ pub fn open_recording(
     Ok((trace, report))
 }
 
-/// Minimum share of compute kernels, by name, that two ranks of one job have in common. Chosen, not measured: names of
-/// kernels differ between ranks with other shapes.
-const COMMON: f64 = 1.0 / 3.0;
-
-/// Minimum number of different compute kernels by which a rank is judged: helpers launch a few of their own.
-const JUDGED: usize = 4;
-
-/// Refuses several files whose ranks run different compute kernels if nothing names them as ranks of one job; warns if
-/// something does.
-fn require_one_program(trace: &mut Trace) -> Result<()> {
-    let Some(import) = trace.meta.import.as_mut().filter(|import| import.files.len() > 1) else {
-        return Ok(());
-    };
-    let mut ran: BTreeMap<u32, Vec<bool>> = BTreeMap::new();
-    for span in &trace.spans {
-        let ran = ran.entry(span.rank).or_insert_with(|| vec![false; trace.operations.len()]);
-        ran[span.operation as usize] = true;
-    }
-    let names = |ran: Vec<bool>| -> BTreeSet<&str> {
-        let ran =
-            trace.operations.iter().zip(ran).filter(|(_, ran)| *ran).map(|(operation, _)| operation);
-        ran.filter(|operation| Class::new(operation, operation.lane) == Class::Compute)
-            .map(|operation| operation.name.as_str())
-            .collect()
-    };
-    let kernels: Vec<BTreeSet<&str>> = ran.into_values().map(names).collect();
-    let mut ranks = kernels.iter().filter(|names| names.len() >= JUDGED);
-    let Some(first) = ranks.next() else { return Ok(()) };
-    let common = |other: &BTreeSet<&str>| {
-        first.intersection(other).count() as f64 / first.len().min(other.len()) as f64
-    };
-    let Some(share) = ranks.map(common).find(|share| *share < COMMON) else { return Ok(()) };
-    if !rank::is_of_order(import.ranks_from.as_deref()) {
-        import.warnings.push(format!(
-            "ranks share only {:.0} % of their compute kernels: unless they are pipeline stages, they run different \
-             programs",
-            100.0 * share
-        ));
-        return Ok(());
-    }
-    let names: Vec<String> = import.files.iter().take(MOST_NAMED).map(|file| file_name(file)).collect();
-    let more = import.files.len() - names.len();
-    Err(Error::input_help(
-        format!(
-            "{} traces of different programs, not the ranks of one job: some share only {:.0} % of their compute \
-             kernels, and neither contents nor file names have rank numbers",
-            import.files.len(),
-            100.0 * share
-        ),
-        format!(
-            "open one file: {}{}; to open ranks together, name their files rank0, rank1, ...",
-            names.join(", "),
-            if more > 0 { format!(" and {more} more") } else { String::new() }
-        ),
-    ))
-}
-
-/// Maximum number of files named in an error.
-const MOST_NAMED: usize = 8;
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KernelLaunch {
-    /// Grid size in blocks: x, y, z.
-    pub grid: Option<[i64; 3]>,
-    /// Block size in threads: x, y, z.
-    pub block: Option<[i64; 3]>,
-    pub correlation: Option<i64>,
-    /// Host call that launched the kernel: `cudaLaunchKernel`.
-    pub call: Option<String>,
-    /// Framework operator around the call, or the innermost NVTX range: `aten::mm`.
-    pub operator: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-struct KernelQuery<'a> {
-    pub name: &'a str,
-    /// Start and end in the trace (ns).
-    pub time: (i64, i64),
-    pub stream: i64,
-}
-
 /// Imported files of a trace that still exist.
 pub fn files(trace: &Trace) -> Vec<PathBuf> {
     let files = trace.meta.import.iter().flat_map(|import| &import.files);
     files.map(PathBuf::from).filter(|path| path.is_file()).collect()
-}
-
-/// Reads the launch details of a span (an index into the trace) from the imported files. Returns `None`
-/// if they do not have it or no longer exist. Reads each file about twice. Returns an error if a file
-/// cannot be read.
-pub fn kernel(trace: &Trace, span: usize) -> Result<Option<KernelLaunch>> {
-    let Some(span) = trace.spans.get(span) else { return Ok(None) };
-    let (operation, stream) = (
-        trace.operations.get(span.operation as usize),
-        trace.meta.streams.get(usize::from(span.stream)),
-    );
-    let (Some(operation), Some(stream)) = (operation, stream) else { return Ok(None) };
-    let wanted =
-        KernelQuery { name: &operation.name, time: (span.start_ns, span.end_ns), stream: stream.id };
-    let files = files(trace);
-    let Some(first) = files.first() else { return Ok(None) };
-    match recognise(&InputFile::from_path(first))?.reader() {
-        Reader::Importer(importer) => (importer.kernel)(&files, &wanted),
-        _ => Ok(None),
-    }
 }
 
 /// Format of a file that cannot be opened as a trace, with an article: `a Chakra trace (JSON)`. `None` if it can be
