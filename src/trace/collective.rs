@@ -1,4 +1,4 @@
-//! Collectives in traces: parses names, data types and algorithms of all frameworks into one vocabulary.
+//! Collectives in traces: parses names and data types of all frameworks into one vocabulary.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,7 @@ pub struct CollectiveInfo {
 impl CollectiveInfo {
     /// Fills [`Self::message_bytes`] from elements and data type.
     #[must_use]
-    pub fn sized(self) -> Self {
+    pub fn with_message_bytes(self) -> Self {
         let elements = self.in_elements.max(self.out_elements);
         let bytes = elements.zip(dtype_bytes(&self.dtype)).and_then(|(n, size)| n.checked_mul(size));
         // PyTorch records 0 elements for barriers, waits and unknown sizes
@@ -45,14 +45,13 @@ impl CollectiveInfo {
 
     /// Kind of collective; `None` for an unknown name.
     pub fn kind(&self) -> Option<OperationKind> {
-        kind_of(&self.name)
+        collective_kind(&self.name)
     }
 
     /// Direction of a send or receive; `None` for collectives, and for kernels that do both or do not say.
     pub fn direction(&self) -> Option<TransferDirection> {
-        let plain = plain(&self.name);
-        let plain = plain.strip_prefix('i').unwrap_or(&plain);
-        match plain {
+        let name = bare_name(&self.name);
+        match name.strip_prefix('i').unwrap_or(&name) {
             both if both.starts_with("sendrecv") => None,
             send if send.starts_with("send") => Some(TransferDirection::Send),
             receive if receive.starts_with("recv") => Some(TransferDirection::Receive),
@@ -118,21 +117,21 @@ fn parallelism(text: &str) -> Option<&'static str> {
 }
 
 /// Letters and digits of a collective's name in lower case, without its library.
-fn plain(name: &str) -> String {
-    let mut plain: String =
-        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+fn bare_name(name: &str) -> String {
+    let mut bare: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    bare.make_ascii_lowercase();
     for library in ["nccl", "rccl", "xccl", "hccl", "mpi", "c10d"] {
-        if let Some(rest) = plain.strip_prefix(library) {
-            plain = rest.to_owned();
+        if let Some(rest) = bare.strip_prefix(library) {
+            bare = rest.to_owned();
         }
     }
-    plain
+    bare
 }
 
 /// Parses the name of a collective in PyTorch, NCCL, RCCL, oneCCL or MPI into its kind.
 /// Returns `None` for an unknown name and [`OperationKind::Collective`] for a known name without a kind.
-pub fn kind_of(name: &str) -> Option<OperationKind> {
-    let plain = plain(name);
+pub fn collective_kind(name: &str) -> Option<OperationKind> {
+    let bare = bare_name(name);
     // prefixes, longer ones first: allreduce_coalesced, reduce_scatter_tensor, alltoallv, gather_object
     const KINDS: [(&str, OperationKind); 20] = [
         ("allreduce", OperationKind::AllReduce),
@@ -156,7 +155,7 @@ pub fn kind_of(name: &str) -> Option<OperationKind> {
         ("wait", OperationKind::Collective),
         ("init", OperationKind::Collective),
     ];
-    KINDS.into_iter().find(|(start, _)| plain.starts_with(start)).map(|(_, kind)| kind)
+    KINDS.into_iter().find(|(start, _)| bare.starts_with(start)).map(|(_, kind)| kind)
 }
 
 /// Element size in bytes of a PyTorch, NCCL or NumPy data type.
@@ -176,47 +175,6 @@ pub fn dtype_bytes(name: &str) -> Option<u64> {
         "complexdouble" => 16,
         _ => return None,
     })
-}
-
-/// Algorithm and protocol parsed from a NCCL kernel name. Only a hint: since NCCL 2.19 one kernel serves
-/// several algorithms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Algorithm {
-    /// `RING`, `TREE`, `NVLS`, `NVLS_TREE`, `COLLNET_DIRECT`, `COLLNET_CHAIN`, `PAT`.
-    pub algorithm: &'static str,
-    /// `LL`, `LL128`, `SIMPLE`; `None` if the name does not contain one.
-    pub protocol: Option<&'static str>,
-}
-
-/// Parses a NCCL or RCCL kernel name. Returns `None` if it names no algorithm, as
-/// `ncclDevKernel_Generic`, and for kernels of other libraries.
-pub fn algorithm(kernel: &str) -> Option<Algorithm> {
-    const ALGORITHMS: [(&str, &str); 12] = [
-        ("NVLS_TREE", "NVLS_TREE"),
-        ("NVLSTree", "NVLS_TREE"),
-        ("COLLNET_DIRECT", "COLLNET_DIRECT"),
-        ("CollnetDirect", "COLLNET_DIRECT"),
-        ("COLLNET_CHAIN", "COLLNET_CHAIN"),
-        ("CollnetChain", "COLLNET_CHAIN"),
-        ("NVLS", "NVLS"),
-        ("RING", "RING"),
-        ("Ring", "RING"),
-        ("TREE", "TREE"),
-        ("Tree", "TREE"),
-        ("PAT", "PAT"),
-    ];
-    const PROTOCOLS: [(&str, &str); 4] =
-        [("LL128", "LL128"), ("LL", "LL"), ("SIMPLE", "SIMPLE"), ("Simple", "SIMPLE")];
-    let function = super::rules::function(kernel);
-    let name = function.rsplit("::").next().unwrap_or(&function);
-    if !["nccl", "rccl"].iter().any(|library| name.to_ascii_lowercase().starts_with(library)) {
-        return None;
-    }
-    let (at, (word, algorithm)) =
-        ALGORITHMS.iter().find_map(|known| name.find(known.0).map(|at| (at, known)))?;
-    let rest = name[at + word.len()..].trim_start_matches('_');
-    let protocol = PROTOCOLS.iter().find(|(word, _)| rest.starts_with(word)).map(|(_, name)| *name);
-    Some(Algorithm { algorithm, protocol })
 }
 
 #[cfg(test)]
@@ -250,7 +208,7 @@ mod tests {
             ("", None),
             ("quantise", None),
         ] {
-            assert_eq!(kind_of(name), kind.map(OperationKind::from), "{name}");
+            assert_eq!(collective_kind(name), kind.map(OperationKind::from), "{name}");
         }
     }
 
@@ -287,7 +245,7 @@ mod tests {
                 dtype: dtype.into(),
                 ..CollectiveInfo::default()
             };
-            info.sized().message_bytes
+            info.with_message_bytes().message_bytes
         };
         assert_eq!(of("allreduce", 8192, 8192, "BFloat16"), Some(16_384));
         assert_eq!(of("_allgather_base", 25_136, 201_088, "c10::BFloat16"), Some(402_176));
@@ -300,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_of_the_parallelism_that_they_are_named_after() {
+    fn the_kind_of_a_group_is_the_parallelism_in_its_name() {
         for (description, name, kind) in [
             ("TP", "1", "TP"),
             ("TENSOR_MODEL_PARALLEL_GROUP", "5", "TP"),
@@ -314,26 +272,6 @@ mod tests {
         ] {
             let (name, description) = (name.to_owned(), description.to_owned());
             assert_eq!(ProcessGroup { name, description, ..ProcessGroup::default() }.kind(), kind);
-        }
-    }
-
-    #[test]
-    fn kernels_name_their_algorithm() {
-        let of = |name: &str| algorithm(name).map(|found| (found.algorithm, found.protocol));
-        for (name, found) in [
-            (
-                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-                Some(("RING", Some("LL"))),
-            ),
-            ("ncclKernel_AllReduce_TREE_LL128_Sum_float(ncclDevComm*)", Some(("TREE", Some("LL128")))),
-            ("ncclDevKernel_AllReduce_Sum_f16_NVLS_TREE_SIMPLE", Some(("NVLS_TREE", Some("SIMPLE")))),
-            ("ncclKernel_AllReduce_COLLNET_DIRECT_SIMPLE_Sum", Some(("COLLNET_DIRECT", Some("SIMPLE")))),
-            ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", Some(("RING", Some("LL")))),
-            ("ncclKernel_Broadcast_RING_Sum_int8_t", Some(("RING", None))),
-            ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", None),
-            ("multimem_all_reduce_RING_kernel", None),
-        ] {
-            assert_eq!(of(name), found, "{name}");
         }
     }
 }

@@ -12,6 +12,7 @@ mod file;
 pub mod import;
 mod kind;
 pub mod memory;
+mod nccl_algorithm;
 mod operations;
 pub mod overlap;
 mod product;
@@ -19,14 +20,13 @@ pub mod rules;
 #[doc(hidden)]
 pub mod testing;
 
-pub use collective::{
-    Algorithm, CollectiveInfo, ProcessGroup, TransferDirection, algorithm, dtype_bytes, kind_of,
-};
+pub use collective::{CollectiveInfo, ProcessGroup, TransferDirection, collective_kind, dtype_bytes};
 pub use contents::{
     Doubt, Doubted, FORMAT_VERSION, HostWork, IgnoredKernel, ImportReport, LaunchSite, NO_STEP, Range,
     Span, Trace, TraceMeta, TraceStream, is_host_call, sort_spans,
 };
 pub use file::{TraceWriter, check, read, read_file, read_meta, write};
 pub use kind::OperationKind;
+pub use nccl_algorithm::{NcclAlgorithm, nccl_algorithm};
 pub use operations::{CopiedBytes, OperationInfo, operations, stage_groups};
 pub use product::{CallArguments, Product, is_product};

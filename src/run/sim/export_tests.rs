@@ -307,7 +307,7 @@ fn process_groups_and_single_clocks_survive_an_export_of_a_file_a_rank() {
     };
     let operation = trace.spans[0].operation as usize;
     trace.operations[operation].kind = "kernel".into();
-    trace.operations[operation].collective = Some(info.sized());
+    trace.operations[operation].collective = Some(info.with_message_bytes());
     trace.spans[0].sequence = 5;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("out.json");

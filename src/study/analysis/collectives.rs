@@ -17,7 +17,7 @@ use table::overlap_pct;
 use table::render::{Shown, Table};
 use trace::overlap::intervals::{UnionBuilder, common_length, length};
 use trace::overlap::{Class, Lanes, SpanRuns, Tally, starts, us};
-use trace::{CollectiveInfo, OperationInfo, OperationKind, ProcessGroup, algorithm};
+use trace::{CollectiveInfo, OperationInfo, OperationKind, ProcessGroup, nccl_algorithm};
 
 /// Executions of one collective kernel in one process group, with one message size and data type.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -156,7 +156,7 @@ fn row(
 ) -> CollectiveRow {
     let meta = &runs.trace.meta;
     let (info, of) = (operation.collective.as_ref(), group_of(runs, operation));
-    let named = algorithm(&operation.name).filter(|_| meta.import.is_some());
+    let named = nccl_algorithm(&operation.name).filter(|_| meta.import.is_some());
     let reported = |text: fn(&CollectiveInfo) -> &String| {
         info.map(|info| text(info).clone()).filter(|text| !text.is_empty())
     };

@@ -17,7 +17,7 @@ use base::error::{Error, Result};
 use base::input::InputKind;
 use base::statistics::median;
 use base::text::counted;
-use trace::{OperationKind, kind_of};
+use trace::{OperationKind, collective_kind};
 
 /// All-reduces over one number of ranks, and an optional caveat.
 pub type Inspected = (AllReduces, Option<String>);
@@ -125,7 +125,7 @@ fn parse(files: &[(&str, &str)]) -> Result<Vec<Inspected>> {
                 )));
             }
             let Some(of) = coll_perf else { continue };
-            if kind_of(&of.coll) != Some(OperationKind::AllReduce) {
+            if collective_kind(&of.coll) != Some(OperationKind::AllReduce) {
                 others.insert(of.coll);
                 continue;
             }

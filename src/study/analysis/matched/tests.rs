@@ -31,7 +31,7 @@ fn of_groups(groups: Vec<ProcessGroup>, spans: Vec<Span>) -> Trace {
                 dtype: "BFloat16".into(),
                 ..CollectiveInfo::default()
             }
-            .sized(),
+            .with_message_bytes(),
         ),
         ..all_reduce.clone()
     };
@@ -170,7 +170,7 @@ fn message_sizes_that_differ_are_no_one_collective() {
             out_elements: None,
             ..trace.operations[0].collective.clone().unwrap()
         }
-        .sized(),
+        .with_message_bytes(),
     );
     assert_eq!((ranks_of(&trace).len(), CollectiveMatching::from_trace(&trace).unmatched.len()), (0, 2));
 }

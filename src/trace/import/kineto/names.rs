@@ -153,7 +153,7 @@ fn collective(
             ranks,
         }
     });
-    (name, Some((info.sized(), group)))
+    (name, Some((info.with_message_bytes(), group)))
 }
 
 /// Maximum size of a group; a larger one is damage.

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::part::{NvtxRange, PluginCall, RecordedCommunicator, RecordingPart};
-use crate::{OperationKind, kind_of};
+use crate::{OperationKind, collective_kind, dtype_bytes};
 
 /// Event types of NCCL's plugin: a collective that was enqueued, and the call of one.
 const ENQUEUED: u32 = 1 << 1;
@@ -82,7 +82,7 @@ fn collective(part: &RecordingPart, range: &NvtxRange) -> Option<NcclCollective>
         return None;
     }
     let name = part.text(range.name);
-    let is_collective = kind_of(name).is_some_and(|kind| kind != OperationKind::Collective);
+    let is_collective = collective_kind(name).is_some_and(|kind| kind != OperationKind::Collective);
     if !is_collective || !name.starts_with("nccl") || name.contains("Comm") {
         return None;
     }
@@ -105,8 +105,8 @@ fn collective(part: &RecordingPart, range: &NvtxRange) -> Option<NcclCollective>
 /// The collective of a call that the plugin reports (NCCL 2.28 and later).
 fn called(part: &RecordingPart, call: &PluginCall) -> Option<NcclCollective> {
     let name = format!("nccl{}", part.text(call.function));
-    let size = crate::dtype_bytes(part.text(call.datatype).trim_start_matches("nccl"));
-    (call.kind == CALLED && kind_of(&name).is_some()).then(|| NcclCollective {
+    let size = dtype_bytes(part.text(call.datatype));
+    (call.kind == CALLED && collective_kind(&name).is_some()).then(|| NcclCollective {
         name,
         communicator: Some(call.communicator),
         bytes: size.map_or(0, |size| call.count.saturating_mul(size)),

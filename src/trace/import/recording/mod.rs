@@ -20,7 +20,7 @@ use crate::import::nsight::Notes;
 use crate::import::nsight::assemble::{ImportParts, assemble};
 use crate::import::nsight::gpu::{GpuActivity, GpuEvent, GpuStream};
 use crate::import::nsight::host::{HostLaunch, HostLaunches, HostRange, HostRanges};
-use crate::{CollectiveInfo, CopiedBytes, OperationKind, ProcessGroup, Trace, kind_of};
+use crate::{CollectiveInfo, CopiedBytes, OperationKind, ProcessGroup, Trace, collective_kind};
 use base::error::{Error, Result};
 use base::text::natural_order;
 use table::Environment;
@@ -370,7 +370,7 @@ impl Tables {
 /// Arguments of a collective; the message is the larger of a rank's input and output.
 fn info(found: &NcclCollective, number_of: &HashMap<u64, (u32, u32)>) -> CollectiveInfo {
     let group = found.communicator.and_then(|id| number_of.get(&id));
-    let bytes = match kind_of(&found.name) {
+    let bytes = match collective_kind(&found.name) {
         Some(OperationKind::AllGather | OperationKind::ReduceScatter) => {
             group.map(|(_, ranks)| found.bytes.saturating_mul(u64::from(*ranks)))
         }
