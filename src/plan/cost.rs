@@ -49,8 +49,8 @@ impl Quantity {
         self.fixed
             + self.row * step.rows()
             + self.sequence * step.sequences
-            + self.kv_token * step.within(self.window).kv_tokens()
-            + self.pair * step.pairs_within(self.window)
+            + self.kv_token * step.limited_to_window(self.window).kv_tokens()
+            + self.pair * step.pairs_in_window(self.window)
     }
 }
 

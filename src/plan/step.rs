@@ -49,14 +49,14 @@ impl Step {
         self.sequences * self.context
     }
 
-    /// The step with at most `window` tokens before and including each query's; 0 limits nothing.
-    pub(super) fn within(&self, window: u32) -> Self {
+    /// The step with its context limited to the KV-cache tokens that a sliding window reads; a window of 0 is no limit.
+    pub(super) fn limited_to_window(&self, window: u32) -> Self {
         let most = self.new_tokens.saturating_sub(1) + u64::from(window);
         if window == 0 { *self } else { Self { context: self.context.min(most), ..*self } }
     }
 
-    /// Query-key pairs in a window, over all sequences, for one head.
-    pub(super) fn pairs_within(&self, window: u32) -> u64 {
+    /// Query-key pairs in a sliding window, over all sequences, for one head; a window of 0 is no limit.
+    pub(super) fn pairs_in_window(&self, window: u32) -> u64 {
         let window = u64::from(window);
         if window == 0 || self.context <= window {
             return self.pairs();

@@ -166,10 +166,10 @@ fn sums(
         }
         let ([busy, comm, exposed], mut near) = (&devices[rank], [0; 4]);
         for interval in union_of(own) {
-            sums.busy += busy.near(interval, &mut near[0]);
-            sums.compute += lanes[rank].compute.near(interval, &mut near[1]);
-            sums.comm += comm.near(interval, &mut near[2]);
-            sums.exposed += exposed.near(interval, &mut near[3]);
+            sums.busy += busy.within_with_cursor(interval, &mut near[0]);
+            sums.compute += lanes[rank].compute.within_with_cursor(interval, &mut near[1]);
+            sums.comm += comm.within_with_cursor(interval, &mut near[2]);
+            sums.exposed += exposed.within_with_cursor(interval, &mut near[3]);
         }
     }
     sums.into_iter().collect()

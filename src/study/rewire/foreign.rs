@@ -409,7 +409,7 @@ fn overlapped(trace: &Trace, rank: &RankSpans<'_>) -> f64 {
             continue;
         }
         all += reduce.end_ns - reduce.start_ns;
-        beside += computes.near((reduce.start_ns, reduce.end_ns), &mut near);
+        beside += computes.within_with_cursor((reduce.start_ns, reduce.end_ns), &mut near);
     }
     if all > 0 { beside as f64 / all as f64 } else { 0.0 }
 }

@@ -53,12 +53,12 @@ impl Enclosing {
         Self { list, outer }
     }
 
-    /// Value of the innermost range of `thread` around `time`. `near` caches the position of the
+    /// Value of the innermost range of `thread` around `time`. `cursor` caches the position of the
     /// caller's last search, 0 at first, which makes ascending lookups O(1).
-    pub(super) fn innermost(&self, thread: i64, time: i64, near: &mut usize) -> Option<u32> {
+    pub(super) fn innermost(&self, thread: i64, time: i64, cursor: &mut usize) -> Option<u32> {
         let starts = |range: &ThreadRange| (range.thread, range.start_ns) <= (thread, time);
-        *near = seek(&self.list, *near, starts);
-        let mut at = near.checked_sub(1)?;
+        *cursor = seek(&self.list, *cursor, starts);
+        let mut at = cursor.checked_sub(1)?;
         loop {
             let range = self.list[at];
             if range.thread != thread {
@@ -96,7 +96,7 @@ mod tests {
             cuts in prop::collection::vec((0i64..40, 0i64..40, 0i64..2), 0..30),
             time in 0i64..40,
             thread in 0i64..2,
-            mut near in 0usize..40,
+            mut cursor in 0usize..40,
         ) {
             // nested: a range that would cross an earlier one is left out
             let mut list: Vec<ThreadRange> = Vec::new();
@@ -113,7 +113,7 @@ mod tests {
             }
             let around = list.iter().filter(|r| r.thread == thread && r.start_ns <= time && time < r.end_ns);
             let expected = around.min_by_key(|r| (r.end_ns - r.start_ns, Reverse(r.value)));
-            let found = Enclosing::new(list.clone()).innermost(thread, time, &mut near);
+            let found = Enclosing::new(list.clone()).innermost(thread, time, &mut cursor);
             let length = |value: u32| list.iter().find(|r| r.value == value).map(|r| r.end_ns - r.start_ns);
             prop_assert_eq!(found.and_then(length), expected.map(|r| r.end_ns - r.start_ns));
         }

@@ -113,18 +113,18 @@ pub(super) fn forget_reused(
 }
 
 /// Index of the launch with `key` in a list sorted by key and start, both given by `of`. If the key was reused, takes
-/// the last launch before `start_ns`, or the first one. `near` caches the position of the last search, because ids
+/// the last launch before `start_ns`, or the first one. `cursor` caches the position of the last search, because ids
 /// mostly ascend.
 pub(super) fn launch_before<T, K: Ord>(
     sorted: &[T],
     key: K,
     start_ns: i64,
     key_and_start: impl Fn(&T) -> (K, i64),
-    near: &mut usize,
+    cursor: &mut usize,
 ) -> u32 {
     let wanted = (key, start_ns);
-    let after = seek(sorted, *near, |launch| key_and_start(launch) <= wanted);
-    *near = after;
+    let after = seek(sorted, *cursor, |launch| key_and_start(launch) <= wanted);
+    *cursor = after;
     let has_key = |at: &usize| sorted.get(*at).is_some_and(|launch| key_and_start(launch).0 == wanted.0);
     let found = after.checked_sub(1).filter(has_key).or(Some(after).filter(has_key));
     found.and_then(|at| u32::try_from(at).ok()).unwrap_or(NO_LAUNCH)

@@ -82,7 +82,7 @@ pub fn length(intervals: &[TimeInterval]) -> i64 {
 
 /// Length of the intersection of two unions (ns), without materializing it.
 pub fn common_length(a: &[TimeInterval], b: &[TimeInterval]) -> i64 {
-    // skip quickly to the start: one is often a small part of the other
+    // binary search for the start, because one is often a small part of the other
     let first = |of: &[TimeInterval], other: &[TimeInterval]| {
         other.first().map_or(0, |other| of.partition_point(|interval| interval.1 <= other.0))
     };
@@ -106,7 +106,7 @@ pub fn difference(a: &[TimeInterval], b: &[TimeInterval]) -> Vec<TimeInterval> {
         while b.get(j).is_some_and(|y| y.1 <= start) {
             j += 1;
         }
-        // Keep `j`: the last interval of `b` may extend into the next of `a`.
+        // `j` stays: the last interval of `b` may extend into the next of `a`
         let mut k = j;
         while let Some(&(from, to)) = b.get(k).filter(|y| y.0 < end) {
             if start < from {
@@ -135,15 +135,15 @@ pub fn clip(interval: TimeInterval, bounds: TimeInterval) -> Option<TimeInterval
 }
 
 /// Clips an interval to each of sorted, disjoint `parts` that it reaches, in order. An empty interval where two parts meet
-/// is in the second one. `near` caches the position of the last search; start with 0.
+/// is in the second one. `cursor` caches the position of the last search; start with 0.
 #[inline]
 pub fn pieces<'p>(
     parts: &'p [TimeInterval],
     interval: TimeInterval,
-    near: &mut usize,
+    cursor: &mut usize,
 ) -> impl Iterator<Item = TimeInterval> + use<'p> {
-    *near = seek(parts, *near, |part| part.1 <= interval.0);
-    parts[*near..].iter().map_while(move |part| clip(interval, *part))
+    *cursor = seek(parts, *cursor, |part| part.1 <= interval.0);
+    parts[*cursor..].iter().map_while(move |part| clip(interval, *part))
 }
 
 /// Number of intervals per prefix sum in [`Coverage`].
@@ -183,19 +183,21 @@ impl Coverage {
 
     /// Covered lengths between consecutive ascending times (ns), one less than there are times.
     pub fn between(&self, mut times: impl Iterator<Item = i64>) -> Vec<i64> {
-        let (mut from, mut near) = (times.next().unwrap_or(0), 0);
-        times.map(|to| self.near((std::mem::replace(&mut from, to), to), &mut near)).collect()
+        let (mut from, mut cursor) = (times.next().unwrap_or(0), 0);
+        times
+            .map(|to| self.within_with_cursor((std::mem::replace(&mut from, to), to), &mut cursor))
+            .collect()
     }
 
     /// Covered length of an interval (ns).
     pub fn within(&self, interval: TimeInterval) -> i64 {
-        self.near(interval, &mut 0)
+        self.within_with_cursor(interval, &mut 0)
     }
 
-    /// Length of the union before `time` (ns); `near` is the position of the last search.
-    fn until(&self, time: i64, near: &mut usize) -> i64 {
-        *near = seek(&self.union, *near, |(start, _)| *start < time);
-        match *near {
+    /// Length of the union before `time` (ns); `cursor` is the position of the last search.
+    fn until(&self, time: i64, cursor: &mut usize) -> i64 {
+        *cursor = seek(&self.union, *cursor, |(start, _)| *start < time);
+        match *cursor {
             0 => 0,
             n => {
                 let (block, last) = ((n - 1) / BLOCK, self.union[n - 1]);
@@ -205,31 +207,31 @@ impl Coverage {
         }
     }
 
-    /// Covered length of an interval. `near` caches the position of the last search; start with 0.
-    pub fn near(&self, interval: TimeInterval, near: &mut usize) -> i64 {
+    /// Like [`Self::within`], for ordered lookups: `cursor` caches the position of the last search; start with 0.
+    pub fn within_with_cursor(&self, interval: TimeInterval, cursor: &mut usize) -> i64 {
         if interval.1 <= interval.0 {
             return 0;
         }
-        let before = self.until(interval.0, near);
-        let mut end = *near;
+        let before = self.until(interval.0, cursor);
+        let mut end = *cursor;
         self.until(interval.1, &mut end) - before
     }
 }
 
-/// Like `partition_point`, but cheap if the result is within a few places after `near`.
+/// Like `partition_point`, but cheap if the result is within a few places after `cursor`.
 #[inline]
-pub fn seek<T>(items: &[T], near: usize, before: impl Fn(&T) -> bool) -> usize {
+pub fn seek<T>(items: &[T], cursor: usize, before: impl Fn(&T) -> bool) -> usize {
     const STEPS: usize = 8;
-    let near = near.min(items.len());
-    if near > 0 && !before(&items[near - 1]) {
-        return items[..near - 1].partition_point(before);
+    let cursor = cursor.min(items.len());
+    if cursor > 0 && !before(&items[cursor - 1]) {
+        return items[..cursor - 1].partition_point(before);
     }
-    for (at, item) in items.iter().enumerate().skip(near).take(STEPS) {
+    for (at, item) in items.iter().enumerate().skip(cursor).take(STEPS) {
         if !before(item) {
             return at;
         }
     }
-    let from = (near + STEPS).min(items.len());
+    let from = (cursor + STEPS).min(items.len());
     from + items[from..].partition_point(before)
 }
 
@@ -283,8 +285,8 @@ mod tests {
             prop_assert_eq!(grid(&merge(&[&ua, &ub, &[]])), either);
             prop_assert!(is_union(&merge(&[&ua, &ub])));
             prop_assert_eq!(common_length(&ua, &ub), ga.iter().zip(&gb).filter(|(x, y)| **x && **y).count() as i64);
-            let mut near = 0;
-            let common: Vec<TimeInterval> = ua.iter().flat_map(|one| pieces(&ub, *one, &mut near)).collect();
+            let mut cursor = 0;
+            let common: Vec<TimeInterval> = ua.iter().flat_map(|one| pieces(&ub, *one, &mut cursor)).collect();
             prop_assert_eq!(length(&common), common_length(&ua, &ub));
             prop_assert_eq!(common, difference(&ua, &difference(&ua, &ub)));
             let rest = difference(&ua, &ub);
@@ -300,8 +302,8 @@ mod tests {
             let within = |t: &i64| union.iter().any(|(start, end)| start <= t && t < end);
             let expected = (from..to).filter(within).count() as i64;
             let coverage = Coverage::new(union.clone());
-            for near in 0..union.len() + 2 {
-                prop_assert_eq!(coverage.near((from, to), &mut { near }), expected, "from {}", near);
+            for cursor in 0..union.len() + 2 {
+                prop_assert_eq!(coverage.within_with_cursor((from, to), &mut { cursor }), expected, "from {}", cursor);
             }
         }
 
@@ -309,10 +311,10 @@ mod tests {
         fn a_place_is_found_from_every_other(
             mut list in prop::collection::vec(0i64..60, 0..60),
             value in 0i64..60,
-            near in 0usize..70,
+            cursor in 0usize..70,
         ) {
             list.sort_unstable();
-            let found = seek(&list, near, |item| *item <= value);
+            let found = seek(&list, cursor, |item| *item <= value);
             prop_assert_eq!(found, list.partition_point(|item| *item <= value));
         }
 

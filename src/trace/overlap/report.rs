@@ -296,8 +296,8 @@ impl Lanes {
         let of_rank = |(rank, all): (usize, &Self)| {
             let parts = runs.parts(rank);
             let cut = |intervals: &[TimeInterval]| -> Vec<TimeInterval> {
-                let mut near = 0;
-                intervals.iter().flat_map(|interval| pieces(parts, *interval, &mut near)).collect()
+                let mut cursor = 0;
+                intervals.iter().flat_map(|interval| pieces(parts, *interval, &mut cursor)).collect()
             };
             Self {
                 comm: cut(&all.comm),
@@ -408,12 +408,12 @@ impl TallyCell {
 pub struct ExposureCounter {
     /// End of the communication so far.
     until: i64,
-    near: usize,
+    cursor: usize,
 }
 
 impl Default for ExposureCounter {
     fn default() -> Self {
-        Self { until: i64::MIN, near: 0 }
+        Self { until: i64::MIN, cursor: 0 }
     }
 }
 
@@ -424,7 +424,7 @@ impl ExposureCounter {
             return 0;
         }
         self.until = end;
-        new.1 - new.0 - compute.near(new, &mut self.near)
+        new.1 - new.0 - compute.within_with_cursor(new, &mut self.cursor)
     }
 }
 
@@ -454,7 +454,7 @@ impl Tally {
             .portions()
             .into_par_iter()
             .fold(empty, |mut cells, portion| {
-                let (compute, mut near) = (&lanes[portion[0].rank].compute, 0);
+                let (compute, mut cursor) = (&lanes[portion[0].rank].compute, 0);
                 // pieces of a span follow each other: sum its time
                 let mut last: Option<(*const Span, i64)> = None;
                 runs.each(portion, |span, interval| {
@@ -469,7 +469,7 @@ impl Tally {
                     cell.executions += u64::from(before.is_none());
                     cell.longest_ns = cell.longest_ns.max(time);
                     if span.lane == Lane::Comm {
-                        let hidden = compute.near(interval, &mut near);
+                        let hidden = compute.within_with_cursor(interval, &mut cursor);
                         cell.hidden_ns += hidden;
                         cell.exposed_ns += duration - hidden;
                     }

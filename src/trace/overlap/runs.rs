@@ -402,7 +402,7 @@ impl<'a> SpanRuns<'a> {
         mut see: impl FnMut(&'a Span, TimeInterval),
     ) {
         for run in runs {
-            let (is_whole, mut near) = (self.is_whole(run), 0);
+            let (is_whole, mut cursor) = (self.is_whole(run), 0);
             // Nested loops, not a flattened iterator: this is the hot loop.
             for span in &self.trace.spans[run.at.clone()] {
                 if is_whole {
@@ -410,7 +410,7 @@ impl<'a> SpanRuns<'a> {
                     continue;
                 }
                 let parts = self.parts_of(run.rank, span);
-                pieces(parts, interval(span), &mut near).for_each(|piece| see(span, piece));
+                pieces(parts, interval(span), &mut cursor).for_each(|piece| see(span, piece));
             }
         }
     }
