@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::evaluate::{model_of, text_of};
 use super::output::{self, FormatArgs, OutputFormat};
-use super::progress::StepProgress;
 use super::running::{OnHangUp, cancel_on_signals};
 use super::stderr;
+use super::step_progress::StepProgress;
 use crate::desk::adapt::{TrainingOptions, TrainingRequest, adapt};
 use base::error::{Error, Result};
 use lab::store::Store;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::evaluate::{TextArgs, model_of};
 use super::output::{self, FormatArgs, OutputFormat};
-use super::progress::StepProgress;
 use super::running::{OnHangUp, cancel_on_signals};
 use super::stderr;
+use super::step_progress::StepProgress;
 use crate::desk::convert::{self, ConversionRequest, convert};
 use crate::desk::export::{self, FileKind};
 use base::error::{Error, Result};

@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use super::output::{self, FormatArgs, OutputFormat};
-use super::progress::StepProgress;
 use super::running::{OnHangUp, cancel_on_signals};
 use super::stderr;
+use super::step_progress::StepProgress;
 use crate::desk::evaluate::{
     ArchitectureQuality, QualityRequest, TextCache, TextQuality, TextSource, evaluate,
 };

@@ -46,6 +46,7 @@ mod select;
 mod show;
 mod slurm_task;
 mod stderr;
+mod step_progress;
 mod sweep;
 mod sweep_dry_run;
 mod trace;
