@@ -92,9 +92,9 @@ impl Library {
         }
     }
 
-    fn cell(self) -> &'static OnceLock<Result<LoadedLibrary, String>> {
-        static CELLS: [OnceLock<Result<LoadedLibrary, String>>; 6] = [const { OnceLock::new() }; 6];
-        &CELLS[self as usize]
+    fn loaded(self) -> &'static OnceLock<Result<LoadedLibrary, String>> {
+        static LOADED: [OnceLock<Result<LoadedLibrary, String>>; 6] = [const { OnceLock::new() }; 6];
+        &LOADED[self as usize]
     }
 }
 
@@ -112,13 +112,13 @@ pub fn open(library: Library) -> Result<&'static libloading::Library> {
 /// install.
 pub fn open_with_path(library: Library) -> Result<&'static LoadedLibrary> {
     let environment = |name: &str| std::env::var_os(name);
-    let search = || search(library, environment, &folders(environment, Path::new("/")));
-    library.cell().get_or_init(search).as_ref().map_err(|message| Error::input(message.clone()))
+    let search = || search(library, environment, &library_folders(environment, Path::new("/")));
+    library.loaded().get_or_init(search).as_ref().map_err(|message| Error::input(message.clone()))
 }
 
 /// Existing library folders of toolkits and Python packages, from environment variables and below
 /// `root` (`/`).
-fn folders(environment: impl Fn(&str) -> Option<OsString>, root: &Path) -> Vec<PathBuf> {
+fn library_folders(environment: impl Fn(&str) -> Option<OsString>, root: &Path) -> Vec<PathBuf> {
     let set = |name: &str| environment(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let mut folders = Vec::new();
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(set);
@@ -128,18 +128,18 @@ fn folders(environment: impl Fn(&str) -> Option<OsString>, root: &Path) -> Vec<P
         folders.push(toolkit.join("extras/CUPTI/lib64"));
     }
     let virtual_environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(set);
-    let homes = set("HOME").map(|home| home.join(".local"));
+    let user_prefix = set("HOME").map(|home| home.join(".local"));
     // prefixes of Python installations on PATH: /opt/conda for /opt/conda/bin/python3
     let path = environment("PATH").unwrap_or_default();
     let pythons: Vec<PathBuf> = std::env::split_paths(&path)
         .filter(|folder| folder.join("python3").is_file())
         .filter_map(|folder| Some(folder.parent()?.to_path_buf()))
         .collect();
-    let libs = virtual_environments.chain(pythons).chain(homes).map(|prefix| prefix.join("lib"));
+    let libs = virtual_environments.chain(pythons).chain(user_prefix).map(|prefix| prefix.join("lib"));
     for lib in libs.chain([root.join("usr/local/lib"), root.join("usr/lib")]) {
-        for python in children(&lib, |name| name.starts_with("python3")) {
+        for python in matching_entries(&lib, |name| name.starts_with("python3")) {
             for packages in ["site-packages", "dist-packages"] {
-                for vendor in children(&python.join(packages).join("nvidia"), |_| true) {
+                for vendor in matching_entries(&python.join(packages).join("nvidia"), |_| true) {
                     folders.push(vendor.join("lib"));
                 }
             }
@@ -150,11 +150,10 @@ fn folders(environment: impl Fn(&str) -> Option<OsString>, root: &Path) -> Vec<P
     folders
 }
 
-/// Subfolders with matching names, in descending order (newer Pythons first).
-fn children(folder: &Path, pass: impl Fn(&str) -> bool) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+/// Paths in a folder with matching names, in descending order (newer Pythons first).
+fn matching_entries(folder: &Path, pass: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries
-        .filter_map(|entry| entry.ok())
         .filter(|entry| entry.file_name().to_str().is_some_and(&pass))
         .map(|entry| entry.path())
         .collect();
@@ -174,14 +173,15 @@ fn search(
         return load_named_file(library, variable, file.into());
     }
     let names = library.names(driver_major);
-    // A libcuda in a toolkit folder is a link-time stub.
+    // a libcuda in a toolkit folder is a link-time stub
     let folders: &[PathBuf] = if library.comes_with_driver() { &[] } else { folders };
     let mut broken = Vec::new();
-    // The right version in any folder takes precedence over another version in the first folder.
+    // the right version in any folder takes precedence over another version in the first one
     for soname in &names {
         match load(Path::new(soname)) {
             Ok(library) => {
-                let path = loaded_file(soname).unwrap_or_else(|| soname.into());
+                let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+                let path = mapped_file(&maps, soname).unwrap_or_else(|| soname.into());
                 return Ok(LoadedLibrary { library, path });
             }
             Err(problem) if is_absent(&problem, soname) => {}
@@ -238,7 +238,7 @@ fn not_found_message(
     };
     let tried = match broken.is_empty() {
         true => format!("{} not found{elsewhere}", names.join(", ")),
-        // A library that fails to load is more informative than the list of searched folders.
+        // a library that fails to load says more than the list of searched folders
         false => broken.join("; "),
     };
     format!("{problem}: {tried}; {}{hint}", library.advice())
@@ -263,19 +263,14 @@ fn is_absent(problem: &str, soname: &str) -> bool {
     problem.starts_with(&format!("{soname}: cannot open shared object file"))
 }
 
-/// File behind a loaded name, from the process's memory map.
-fn loaded_file(soname: &str) -> Option<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    mapped(&maps, soname)
-}
-
-fn mapped(maps: &str, soname: &str) -> Option<PathBuf> {
-    // The map contains the resolved file: libcuda.so.1 -> libcuda.so.580.65.06.
+/// File behind a loaded name in `maps`, the process's memory map. The map has the resolved file: libcuda.so.580.65.06
+/// for libcuda.so.1.
+fn mapped_file(maps: &str, soname: &str) -> Option<PathBuf> {
     let stem = soname.split(".so").next()?;
-    let begins = format!("{stem}.so");
+    let start = format!("{stem}.so");
     maps.lines()
         .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
-        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&begins)))
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start)))
         .map(Path::to_path_buf)
 }
 
@@ -324,7 +319,7 @@ mod tests {
             "PATH" => std::env::join_paths([root.path().join("no/such/bin"), bin.clone()]).ok(),
             _ => None,
         };
-        assert_eq!(folders(environment, root.path()), [toolkit, new, old, conda, system]);
+        assert_eq!(library_folders(environment, root.path()), [toolkit, new, old, conda, system]);
     }
 
     #[test]
@@ -342,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_version_for_the_driver_is_found_before_another_one() {
-        // Any shared library will do; names decide.
+        // names decide, so any shared library will do
         let Some(any) = loaded_file("libgcc_s.so.1") else { return };
         // where the linker finds one by name, folders are not looked into
         if search(Library::Cupti, nothing, &[]).is_ok() {
@@ -359,14 +354,14 @@ mod tests {
     }
 
     #[test]
-    fn the_mapped_file_is_the_one_behind_the_name() {
+    fn the_memory_map_names_the_resolved_file() {
         let maps = "7f00-7f01 r-xp 0 08:01 12   /usr/lib/libcudart.so.13\n\
                     7f02-7f03 r-xp 0 08:01 13   /usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06\n\
                     7f04-7f05 rw-p 0 00:00 0\n";
         assert_eq!(
-            mapped(maps, "libcuda.so.1"),
+            mapped_file(maps, "libcuda.so.1"),
             Some("/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06".into())
         );
-        assert_eq!(mapped(maps, "libnccl.so.2"), None);
+        assert_eq!(mapped_file(maps, "libnccl.so.2"), None);
     }
 }
