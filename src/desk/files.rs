@@ -9,23 +9,8 @@ use std::time::SystemTime;
 use base::text::si;
 
 /// File name endings of possible traces; the format is detected from the contents when a file is opened.
-const ENDINGS: [&str; 15] = [
-    ".parquet",
-    ".json",
-    ".json.gz",
-    ".json.zst",
-    ".json.xz",
-    ".json.bz2",
-    ".sqlite",
-    ".sqlite.gz",
-    ".sqlite.zst",
-    ".sqlite.xz",
-    ".sqlite.bz2",
-    ".tar",
-    ".tar.gz",
-    ".tgz",
-    ".zip",
-];
+const ENDINGS: &str = ".parquet .json .json.gz .json.zst .json.xz .json.bz2 .sqlite .sqlite.gz .sqlite.zst .sqlite.xz \
+                       .sqlite.bz2 .tar .tar.gz .tgz .zip";
 
 /// Maximum depth of directories searched.
 const MAX_DEPTH: usize = 4;
@@ -54,7 +39,7 @@ impl FileEntry {
 /// True if the name may be that of a trace.
 fn has_trace_ending(name: &str) -> bool {
     let name = name.to_lowercase();
-    ENDINGS.iter().any(|ending| name.ends_with(ending))
+    ENDINGS.split(' ').any(|ending| name.ends_with(ending))
 }
 
 /// Description of files that are not traces: unknown formats, and short JSON files without events.

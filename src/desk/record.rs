@@ -65,10 +65,6 @@ pub fn now_ns() -> u64 {
 impl RecordingDirectory {
     /// Creates the directory, readable by this user alone, with the window's control file. An existing recording is
     /// joined: several nodes record into one.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the directory cannot be written.
     pub fn create(directory: PathBuf, window: RecordingWindow, limit: u64) -> Result<Self> {
         let parts = directory.join(PROCESSES_FOLDER);
         std::fs::create_dir_all(&parts).map_err(Error::io(&parts))?;
@@ -127,8 +123,6 @@ impl RecordingDirectory {
     }
 
     /// Environment variables for the program, and warnings about variables that other tools have set.
-    ///
-    /// # Errors
     ///
     /// Returns an error if another tool records the program, or the recorder cannot be written anywhere.
     pub fn environment(&self) -> Result<(Variables, Vec<String>)> {
@@ -199,8 +193,6 @@ impl RecordingDirectory {
     /// Merges the parts into one trace, classified by the default rules. With a pattern, keeps only the work that NVTX
     /// ranges of matching names launched.
     ///
-    /// # Errors
-    ///
     /// Returns an error if nothing was recorded.
     pub fn merge(&self, pattern: Option<&str>) -> Result<Trace> {
         if self.written().processes == 0 {
@@ -227,8 +219,6 @@ const LEAD_TIME_NS: u64 = 300_000_000;
 
 /// Opens the window of a recording that waits for it, for all its processes at once.
 ///
-/// # Errors
-///
 /// Returns an error if there is no such recording, or its window is open.
 pub fn start(directory: &Path) -> Result<()> {
     let recording = RecordingDirectory::open(directory)?;
@@ -245,8 +235,6 @@ pub fn start(directory: &Path) -> Result<()> {
 }
 
 /// Closes the window.
-///
-/// # Errors
 ///
 /// Returns an error if there is no such recording, or its window is not open.
 pub fn stop(directory: &Path) -> Result<()> {
@@ -273,8 +261,6 @@ pub struct RecordingResult {
 }
 
 /// Records a shell command to its end, into `recordings/NAME` of the runs directory.
-///
-/// # Errors
 ///
 /// Returns an error if nothing was recorded, with the last line of output.
 pub fn record_shell(runs: &Path, name: &str, line: &str) -> Result<RecordingResult> {

@@ -16,8 +16,6 @@ const MAX_PATH_BYTES: usize = 254;
 /// Path of the recorder's shared object, written if missing: in the runtime directory, the user's cache, or else in
 /// `directory`.
 ///
-/// # Errors
-///
 /// Returns an error if this program was built without it, or no folder can be written and executed from.
 pub(super) fn recorder_path(directory: &Path) -> Result<PathBuf> {
     if RECORDER.is_empty() {

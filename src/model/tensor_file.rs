@@ -19,8 +19,6 @@ const F32_BYTES: usize = size_of::<f32>();
 
 /// Writes tensors with these names and shapes; `data` returns the numbers of the tensor at an index.
 ///
-/// # Errors
-///
 /// Returns the errors of `data`, and a failure if the file cannot be written or a tensor's data does not
 /// match its shape.
 pub fn write_tensors<'a>(
@@ -71,8 +69,6 @@ pub struct TensorFile {
 impl TensorFile {
     /// Opens a file; `None` if it does not exist.
     ///
-    /// # Errors
-    ///
     /// Returns an input error for an incomplete or invalid file, a failure if it cannot be read.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         if regular::if_exists(regular::open(path)).map_err(Error::io(path))?.is_none() {
@@ -88,8 +84,6 @@ impl TensorFile {
     }
 
     /// Copies a tensor's numbers.
-    ///
-    /// # Errors
     ///
     /// Returns an input error if the tensor is missing or has another size or format.
     pub fn fill(&self, name: &str, out: &mut [f32]) -> Result<()> {

@@ -265,8 +265,7 @@ fn answer_text(answer: &Answer, experiment: &str, dir: &Path) -> String {
         CardLine::Bullet => output::wrapped("  - ", text, 4),
     });
     let card: String = card.collect();
-    let details = answer.details.iter().map(|text| output::wrapped("  ", text, 2));
-    let details: String = details.collect();
+    let details: String = answer.details.iter().map(|text| output::wrapped("  ", text, 2)).collect();
     let details = if details.is_empty() { details } else { format!("\n{details}") };
     let table = match answer.table.is_empty() {
         true => String::new(),

@@ -106,8 +106,6 @@ pub fn open(library: Library) -> Result<&'static libloading::Library> {
 
 /// Opens a library like [`open`] and returns its path as well.
 ///
-/// # Errors
-///
 /// Returns an input error if the library is missing or fails to load, listing what was tried and what to
 /// install.
 pub fn open_with_path(library: Library) -> Result<&'static LoadedLibrary> {

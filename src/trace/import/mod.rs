@@ -66,8 +66,6 @@ const MAX_OPERATIONS: usize = 200_000;
 /// Opens a trace file, or a directory or archive with one file per rank. Traces of other profilers are
 /// imported and classified by the default rules.
 ///
-/// # Errors
-///
 /// Returns an input error, with the detected format, for an unknown file; otherwise the errors of
 /// reading or importing it.
 pub fn open(path: &Path) -> Result<Trace> {
@@ -77,19 +75,12 @@ pub fn open(path: &Path) -> Result<Trace> {
 /// Opens a trace and classifies it by `rules`. Native traces are not classified, because their plan
 /// defines every operation, and their report is empty. An imported trace that was converted keeps its
 /// classification under the default rules, and is classified again under others.
-///
-/// # Errors
-///
-/// Returns an input error, with the detected format, for an unknown file; otherwise the errors of
-/// reading or importing it.
 pub fn open_with(path: &Path, rules: &Rules) -> Result<(Trace, RuleReport)> {
     open_recording(path, None, rules)
 }
 
 /// Opens one of several recordings of the same ranks in a directory or archive, by name; `None` selects
 /// the newest one with all ranks.
-///
-/// # Errors
 ///
 /// Returns the errors of [`open_with`], and an input error for an unknown recording, with the available
 /// names.

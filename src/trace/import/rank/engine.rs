@@ -108,20 +108,14 @@ fn in_trace(group: ProcessGroup, rank_of: &BTreeMap<u32, u32>) -> ProcessGroup {
 #[cfg(test)]
 mod tests {
     use super::super::decide;
+    use super::super::tests::with_own;
     use super::*;
     use crate::testing::{span, trace};
     use crate::{CollectiveInfo, ImportReport};
     use plan::Lane;
 
     fn engines(files: &[(&str, u32)]) -> Option<Vec<Vec<(u32, u32)>>> {
-        let claim = |(name, own): &(&str, u32)| RankClaim {
-            name: Name::parse(name),
-            own: Some(*own),
-            world_size: Some(2),
-            parts: vec![None],
-            ..RankClaim::default()
-        };
-        let claims: Vec<RankClaim> = files.iter().map(claim).collect();
+        let claims = with_own(files, 2);
         let engines = Engines::new(&claims, &decide(&claims))?;
         Some(engines.0.into_iter().map(|ranks| ranks.into_iter().collect()).collect())
     }

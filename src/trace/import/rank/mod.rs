@@ -298,15 +298,12 @@ mod tests {
         names.iter().map(claim).collect()
     }
 
-    fn with_own(names: &[(&str, u32)], world_size: u64) -> Vec<RankClaim> {
-        let claim = |(name, own): &(&str, u32)| RankClaim {
-            name: Name::parse(name),
-            own: Some(*own),
-            world_size: Some(world_size),
-            parts: vec![None],
-            ..RankClaim::default()
-        };
-        names.iter().map(claim).collect()
+    pub(super) fn with_own(files: &[(&str, u32)], world_size: u64) -> Vec<RankClaim> {
+        let mut claims = named(&files.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        for (claim, (_, own)) in claims.iter_mut().zip(files) {
+            (claim.own, claim.world_size) = (Some(*own), Some(world_size));
+        }
+        claims
     }
 
     fn ranks(claims: &[RankClaim]) -> (Vec<u32>, String) {
@@ -326,7 +323,7 @@ mod tests {
 
     #[test]
     fn names_give_ranks_where_they_differ_as_ranks_do() {
-        for (names, expected, how) in [
+        for (names, expected, source) in [
             (
                 &["rank_1.json", "rank_0.json", "rank_10.json"][..],
                 &[1, 0, 10][..],
@@ -357,7 +354,7 @@ mod tests {
         ] {
             let (ranks, found) = ranks(&named(names));
             assert_eq!(ranks, expected, "{names:?}: {found}");
-            assert!(found.starts_with(how), "{names:?}: {found}");
+            assert!(found.starts_with(source), "{names:?}: {found}");
         }
     }
 
