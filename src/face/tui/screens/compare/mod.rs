@@ -476,6 +476,11 @@ impl Compare {
             return has_answer.then(|| header::leading_row(headline, body.width)).into_iter().collect();
         }
         let [noise, winners] = [self.noise(), self.winners()].map(|text| text.filter(|_| has_room));
+        // the row of winners counts their settings
+        let headline = match winners {
+            Some(_) => headline.split_once("; fastest in ").map_or(headline, |(lead, _)| lead),
+            None => headline,
+        };
         let first = header::leading_row(headline, body.width);
         let mut rows = match winners {
             None => headline_rows(headline, body.width, usize::from(body.height / 6).clamp(2, 4)),

@@ -154,8 +154,8 @@ impl MarkMeanings {
         let long = ["fastest", &tie, unknown, limit, published];
         let farthest = format!("{published} by up to {farthest_pct:.0} %");
         let longest = ["fastest", &tie, unknown, limit, &farthest];
-        let brief = ["fastest", &tie, few, "noisy limit", "not as published"];
-        let terse = ["fastest", "tie", "unknown", "noisy", "not as published"];
+        let brief = ["fastest", &tie, few, "noisy limit", "differs from paper"];
+        let terse = ["fastest", "tie", "unknown", "noisy", "differs from paper"];
         let legend = |ratio: &str, meanings: [&str; 5]| {
             let all = ["★", "≈", "?", "!", "†"].into_iter().zip(meanings);
             let used = all.filter(|(mark, _)| marks.contains(mark));

@@ -98,7 +98,7 @@ fn a_tall_window_says_that_published_pairs_contradict_the_order() {
 #[test]
 fn the_legend_says_how_far_published_speedups_are_where_it_fits() {
     on(published(), (200, 60)).shows("† differs from the published speedup by up to ");
-    on(published(), (80, 24)).shows("† not as published");
+    on(published(), (80, 24)).shows("† differs from paper");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_low_window_explains_the_marks_on_every_axis_and_view() {
         for (mark, meanings) in [
             ("★", ["★ fastest", "★ fastest"]),
             ("≈", ["≈ within ", "≈ tie"]),
-            ("†", ["† not as published", "† differs from the published speedup"]),
+            ("†", ["† differs from paper", "† differs from the published speedup"]),
         ] {
             let is_explained = meanings.iter().any(|meaning| screen.contains(meaning));
             assert!(!screen.contains(mark) || is_explained, "{mark} in {view}: {screen}");
