@@ -115,6 +115,19 @@ fn a_sweep_ends_with_its_result_and_cells_are_told_apart_by_what_varies() {
 }
 
 #[test]
+fn the_exposed_share_of_a_cell_is_not_called_a_median() {
+    // 8.9 %, 28.1 % and 46.8 % in the rounds
+    let mut driver = ended_sweep_of((120, 40), |record| {
+        let overlap = record.overlap.as_mut().expect("it has lanes");
+        overlap.comm_ms = overlap.compute_ms;
+        overlap.exposed_comm_ms = 0.1 * f64::from(1 + record.round).powi(2) * overlap.compute_ms;
+    });
+    press(&mut driver, KeyCode::Up);
+    driver.shows("medians: TPOT ");
+    driver.shows(" tok/s; all rounds: 31.3 % exposed");
+}
+
+#[test]
 fn a_long_result_leaves_few_rows_of_a_low_window_to_the_cells() {
     let mut driver = ended_sweep((80, 24));
     keys(&mut driver, "d");

@@ -513,14 +513,20 @@ fn draw_border(buf: &mut Buffer, area: Rect, live: &Live, theme: Theme, explains
 /// Facts about a cell, most important first: its ratio to `standard` in the same setting, its numbers so far, its
 /// architecture in words, and the next cells.
 fn facts(live: &Live, cell: &LiveCell) -> Vec<String> {
-    let numbers = |cell: &LiveCell| {
+    let medians = |cell: &LiveCell| {
         let tpot = cell.tpot_ms.map(|ms| format!("TPOT {} ms", digits(ms)));
         let rate = cell.tokens_per_s.map(|rate| format!("{} tok/s", digits(rate)));
-        let exposed = cell.exposed_pct().map(|pct| format!("{} exposed", percent(Some(pct))));
-        [tpot, rate, exposed].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        [tpot, rate].into_iter().flatten().collect::<Vec<_>>().join(", ")
     };
-    let own = Some(numbers(cell)).filter(|own| !own.is_empty());
-    let own = own.map(|own| format!("{}: {own}", if live.is_running() { "so far" } else { "medians" }));
+    let numbers = |cell: &LiveCell, before: &str| {
+        let exposed = cell.exposed_pct().map(|pct| format!("{before}{} exposed", percent(Some(pct))));
+        medians(cell) + &exposed.unwrap_or_default()
+    };
+    // the exposed share is that of the result, which pools the decode time of all rounds
+    let (word, before) =
+        if live.is_running() { ("so far", ", ") } else { ("medians", "; all rounds: ") };
+    let own = Some(numbers(cell, before)).filter(|own| !own.is_empty());
+    let own = own.map(|own| format!("{word}: {own}"));
     let beside = live.beside_standard(cell).and_then(|(standard, ratio)| {
         let words = match live.ratio_words(cell)?.split_once('x') {
             Some((times, of_rounds)) => format!("{times}x standard{of_rounds}"),
@@ -528,7 +534,7 @@ fn facts(live: &Live, cell: &LiveCell) -> Vec<String> {
         };
         // numbers of other rounds would contradict the ratio
         let is_whole = [standard, cell].iter().all(|cell| cell.rounds.len() == ratio.rounds);
-        Some(if is_whole { format!("{words} ({})", numbers(standard)) } else { words })
+        Some(if is_whole { format!("{words} ({})", numbers(standard, ", ")) } else { words })
     });
     let spec = &cell.spec;
     let setting = [Axis::TP, Axis::Option("batch"), Axis::P2P].map(|axis| axis.phrase(spec)).join(", ");

@@ -668,7 +668,7 @@ impl LiveCell {
         Self { spec: spec.clone(), state, note, samples, work: 1.0, ..Self::default() }
     }
 
-    /// Exposed communication, averaged over the finished rounds, in percent of the decode phase.
+    /// Exposed communication in percent of the decode phase, both summed over the finished rounds; no median of rounds.
     pub fn exposed_pct(&self) -> Option<f64> {
         let overlaps: Vec<Overlap> = self.rounds.values().filter_map(|record| record.overlap).collect();
         Overlap::mean(&overlaps)?.exposed_pct()
