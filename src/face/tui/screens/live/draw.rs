@@ -573,13 +573,16 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     } else if let Some(ttft) = cell.ttft_ms {
         first.push((format!("TTFT {} ms", digits(ttft)), text));
     }
-    let memory = memory(cell);
+    // a blank before the numbers, and one behind them
+    let room = usize::from(area.width).saturating_sub(width_of(&first) + 2);
+    let memories = memory(cell);
+    let memory = first_fitting(&memories, room as u16);
     pieces(buf, area, 0, &first);
     // on the same row as the activity, or on the next one if there is no room
     let x = area.right().saturating_sub(memory.width() as u16 + 1);
     let beside = area.x + (width_of(&first) as u16) < x;
     if beside || area.width >= 90 {
-        put(buf, area, x, area.y + u16::from(!beside), &memory, dim);
+        put(buf, area, x, area.y + u16::from(!beside), memory, dim);
     }
     let taken = if beside { 0 } else { memory.width() + 2 };
     let speed = &cell.doing.speed;
@@ -610,16 +613,20 @@ pub fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
     line(buf, area, row, &all);
 }
 
-/// `memory 1.21 GB resident, plan 2 ranks x 0.55 GB`.
-fn memory(cell: &LiveCell) -> String {
-    let plan = cell.looked.as_ref().and_then(|looked| looked.rank_bytes);
-    let ranks = counted(cell.spec.ranks() as usize, "rank");
-    let plan = plan.map(|bytes| format!("plan {ranks} x {}", si(bytes as f64, "B")));
-    let resident = cell.doing.resident_bytes.map(|bytes| format!("{} resident", si(bytes as f64, "B")));
-    match [resident, plan].into_iter().flatten().collect::<Vec<_>>() {
-        parts if parts.is_empty() => String::new(),
-        parts => format!("memory {}", parts.join(", ")),
-    }
+/// Resident memory of the run's process and planned memory of a rank, which are different measures; in full and in short:
+/// `memory: measured 1.21 GB resident, planned 550 MB/rank`.
+fn memory(cell: &LiveCell) -> [String; 2] {
+    let amount = |bytes: u64| si(bytes as f64, "B");
+    let plan = cell.looked.as_ref().and_then(|looked| looked.rank_bytes).map(amount);
+    let resident = cell.doing.resident_bytes.map(amount);
+    [" per rank (weights, cache, activations)", "/rank"].map(|of_rank| {
+        let resident = resident.as_ref().map(|amount| format!("measured {amount} resident"));
+        let plan = plan.as_ref().map(|amount| format!("planned {amount}{of_rank}"));
+        match [resident, plan].into_iter().flatten().collect::<Vec<_>>() {
+            parts if parts.is_empty() => String::new(),
+            parts => format!("memory: {}", parts.join(", ")),
+        }
+    })
 }
 
 /// Ranks whose lanes the details of a cell have room for. Those of a measured run change with each step.
