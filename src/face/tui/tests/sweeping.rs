@@ -1310,6 +1310,39 @@ fn the_smallest_window_has_the_lanes_of_the_step_with_their_marks() {
 }
 
 #[test]
+fn a_cancelled_cell_without_lanes_says_so_in_place_of_those_of_another_cell() {
+    let mut driver = live((120, 40), Backend::Cpu);
+    let stays = |driver: &mut Driver, cell: usize| {
+        (driver.state.live.list.selected, driver.state.live.follow) = (cell, false);
+    };
+    // a cell that waits for its turn shows the running one, by name
+    stays(&mut driver, 6);
+    driver.shows("standard tp2 b4 running: decode step 20");
+    keys(&mut driver, "c");
+    driver.hides("decode step 20");
+    driver.shows("no lanes: this sweep has no decode step of the cell");
+    // its own are kept
+    stays(&mut driver, 2);
+    keys(&mut driver, "c");
+    driver.shows("decode step 20, emulated-link");
+}
+
+#[test]
+fn a_paused_sweep_keeps_the_lanes_of_the_last_run() {
+    let mut driver = live((120, 40), Backend::Cpu);
+    let record = record("20260102-0304-9", driver.state.live.cells[2].spec.clone(), 900.0);
+    send(&mut driver, news(SweepEvent::RunEnded { cell: 2, round: 0, record: record.into() }));
+    driver.shows("last reported decode step 20");
+    send(&mut driver, news(SweepEvent::Paused));
+    driver.shows(" paused after decode step 20, emulated-link: 30.0 ms");
+    driver.state.live.list.selected = 6;
+    driver.shows(" standard tp2 b4: paused after decode step 20");
+    driver.shows("r0 = r1 compute");
+    send(&mut driver, news(SweepEvent::Resumed));
+    driver.hides("paused");
+}
+
+#[test]
 fn a_simulated_cell_shows_its_lanes_labelled_as_simulated() {
     for size in [(120, 40), (80, 24), (60, 16)] {
         let mut driver = live(size, Backend::Sim);

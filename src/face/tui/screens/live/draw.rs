@@ -388,6 +388,9 @@ const LEAST_LANES: u16 = 3;
 /// Maximum rows of the facts about a cell.
 const FACTS: u16 = 4;
 
+/// Words in place of the lanes of a cancelled cell.
+const NO_LANES: &str = " no lanes: this sweep has no decode step of the cell";
+
 /// Maximum number of next cells named in the details of a cell.
 const MOST_NEXT: usize = 3;
 
@@ -421,18 +424,22 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let bars = chart::bars(live, spare);
     let (inner, place) = cut_bottom(inner, chart::rows(&bars));
     chart::draw(buf, place, live, &bars, theme);
-    // those of the running cell, if the selected one has none
-    let running = live.cells.iter().find(|cell| cell.state == CellState::Running);
-    let of_running = || {
-        let running = running.filter(|_| !has_reason(cell) || live.is_cancelled(cell))?;
-        let (lanes, what) = shown_lanes(running)?;
-        Some((running, lanes, format!("{} running: {what}", live.title(&running.spec))))
+    let latest = live.latest_run();
+    let is_paused = live.pause == Pause::Yes;
+    // those of the latest run, if the selected cell waits for its turn
+    let of_latest = || {
+        let latest = latest.filter(|_| !has_reason(cell) && !live.is_cancelled(cell))?;
+        let (lanes, what) = shown_lanes(latest, is_paused)?;
+        let word = if is_paused { "" } else { " running" };
+        Some((latest, lanes, format!("{}{word}: {what}", live.title(&latest.spec))))
     };
-    let own = shown_lanes(cell).map(|(lanes, what)| (cell, lanes, what));
-    let (of, lanes) = match own.or_else(of_running) {
+    let is_latest = latest.is_some_and(|latest| std::ptr::eq(latest, cell));
+    let own = shown_lanes(cell, is_paused && is_latest).map(|(lanes, what)| (cell, lanes, what));
+    let (of, lanes) = match own.or_else(of_latest) {
         Some((of, lanes, what)) => (of, Some((lanes, alike(lanes), what))),
         None => (cell, None),
     };
+    let has_none = lanes.is_none() && live.is_cancelled(cell);
     // in a low window the lanes take the rows of the log and of the throughput, but not of the reason of a failure
     let least = match lanes.is_some() && !has_reason(cell) && inner.height > LEAST_LANES {
         true => LEAST_LANES,
@@ -447,14 +454,19 @@ fn draw_cell(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Liv
     let room = room.saturating_sub(u16::from(room % 2 == 0));
     let lanes = lanes.filter(|_| room >= LEAST_LANES);
     let lane = lane_rows(of, room);
-    let rows = lanes.as_ref().map_or(0, |(lanes, groups, _)| {
+    let rows = lanes.as_ref().map_or(u16::from(has_none).min(room), |(lanes, groups, _)| {
         let pair: u16 = if has_comm(lanes) { 2 } else { 1 };
         (groups.len() as u16 * pair * lane + 1).min(room)
     });
     let (strip, rest) = cut_top(rest, rows);
     let explains = match lanes {
         Some((lanes, groups, what)) => draw_lanes(buf, strip, lane, lanes, groups, &what, theme),
-        None => true,
+        None => {
+            if has_none && rows > 0 {
+                line(buf, strip, 0, &[(NO_LANES, theme.style(Role::Dim))]);
+            }
+            true
+        }
     };
     draw_border(buf, area, live, theme, explains);
     let facts = facts(live, cell);
@@ -631,19 +643,23 @@ fn memory(cell: &LiveCell) -> [String; 2] {
 
 /// Ranks whose lanes the details of a cell have room for. Those of a measured run change with each step.
 pub fn drawn_ranks(cell: &LiveCell) -> usize {
-    match shown_lanes(cell).filter(|_| cell.spec.backend.is_simulated()) {
+    match shown_lanes(cell, false).filter(|_| cell.spec.backend.is_simulated()) {
         Some((lanes, _)) => alike(lanes).len(),
         None => cell.spec.ranks() as usize,
     }
 }
 
-/// Lanes to draw and their description: the run's latest step, or a simulated one.
-fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
+/// Lanes to draw and their description: the run's latest step, or a simulated one. `is_paused` if the sweep paused after
+/// this run.
+fn shown_lanes(cell: &LiveCell, is_paused: bool) -> Option<(&[StepLanes], String)> {
     let provenance = cell.spec.provenance();
     if !cell.doing.lanes.is_empty() {
         let step = cell.doing.lanes_of;
-        let of =
-            if cell.state == CellState::Running { "decode step" } else { "last reported decode step" };
+        let of = match cell.state {
+            CellState::Running => "decode step",
+            _ if is_paused => "paused after decode step",
+            _ => "last reported decode step",
+        };
         return Some((&cell.doing.lanes, format!("{of} {step}, {provenance}")));
     }
     let looked = cell.looked.as_ref().filter(|_| cell.spec.backend.is_simulated())?;

@@ -361,6 +361,15 @@ impl Live {
         self.cells.get(self.list.selected)
     }
 
+    /// Running cell; while the sweep is paused, the one that ran last and reported decode steps.
+    pub fn latest_run(&self) -> Option<&LiveCell> {
+        let running = self.cells.iter().find(|cell| cell.state == CellState::Running);
+        let has_lanes = |cell: &&LiveCell| self.pause == Pause::Yes && !cell.doing.lanes.is_empty();
+        // of equal rounds, the last cell
+        let last = || self.cells.iter().filter(has_lanes).max_by_key(|cell| cell.round);
+        running.or_else(last)
+    }
+
     /// The next cells to run, at most `most`, with the estimated ms of a run if known.
     pub fn next_cells(&self, most: usize) -> Vec<(&LiveCell, Option<u64>)> {
         let running = self.cells.iter().position(|cell| cell.state == CellState::Running);
