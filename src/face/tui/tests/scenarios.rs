@@ -43,6 +43,12 @@ fn enter_shows_the_result_of_an_interrupted_experiment() {
     assert_eq!(driver.state.cx.tab, Tab::Live);
     assert!(!driver.state.live.is_running());
     driver.shows("stored result of quickstart; r runs the 2 missing runs, R runs all again");
+    // nothing failed
+    driver.state.cx.notice = None;
+    driver.shows("r run missing");
+    driver.hides("retry");
+    driver.answer(effects);
+    driver.shows("2 runs of quickstart are missing: r runs them");
     let effects = driver.keys("r");
     assert!(matches!(&effects[..], [Effect::Sweep(SweepOrder::Start { .. }), ..]), "{effects:?}");
 }

@@ -794,6 +794,6 @@ fn draw_log(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Live
         line(buf, area, row as u16, &[(" ", theme.style(Role::Text)), (text, theme.style(Role::Text))]);
     }
     if below > 0 {
-        line(buf, end, 0, &[(&format!(" ↓ {below} lines more"), theme.style(Role::Dim))]);
+        line(buf, end, 0, &[(&format!(" ↓ {} more", counted(below, "line")), theme.style(Role::Dim))]);
     }
 }

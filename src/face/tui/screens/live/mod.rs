@@ -148,7 +148,7 @@ impl Acts for Live {
             Act::CancelCell | Act::CancelAll | Act::Follow => (running, "no sweep is running"),
             Act::RetryFailed => {
                 let has_missing = self.was_interrupted() || self.missing > 0;
-                (has_missing || self.has_failures(), "nothing failed")
+                (has_missing || self.has_failures(), "no run is missing or failed")
             }
             Act::RunAll => (self.can_run_all(), "no finished sweep"),
             Act::LogUp | Act::LogDown => {
@@ -166,6 +166,9 @@ impl Acts for Live {
         match act {
             Act::Pause if !self.is_running() => words("start queue"),
             Act::Pause if self.pause != Pause::No => words("resume"),
+            Act::RetryFailed if self.missing > 0 => {
+                Some(HintWords::new("run missing").shortened("run"))
+            }
             // only one hint may say resume: a paused sweep has that of the pause key
             Act::RetryFailed if !self.was_interrupted() => {
                 Some(HintWords::new("retry failed").shortened("retry"))
@@ -519,14 +522,17 @@ impl Live {
             self.forget_sweep();
             SWEEP_QUESTIONS.into_iter().for_each(|slot| cx.forget::<Self>(slot));
         }
-        (self.source, self.missing) = (Some(experiment), if is_own { 0 } else { missing });
+        // an ended sweep counts its own runs
+        self.missing = if self.experiment.is_some() { 0 } else { missing };
+        self.source = Some(experiment);
         self.show_cell = false;
         cx.tab = Tab::Live;
         let all = cx.key::<Self>(Act::RunAll);
         let resume = match self.missing {
             0 => String::new(),
             missing => {
-                format!("{} runs the {missing} missing runs, ", cx.key::<Self>(Act::RetryFailed))
+                let (key, runs) = (cx.key::<Self>(Act::RetryFailed), counted(missing, "missing run"));
+                format!("{key} runs the {runs}, ")
             }
         };
         cx.inform(format!("stored result of {name}; {resume}{all} runs all again"));
@@ -543,7 +549,10 @@ impl Live {
         if let Some(SweepEnd { failed: failed @ 1.., .. }) = cx.ok_or_fail(result) {
             cx.fail(match self.progress(cx.now_ms).done {
                 0 => format!("no run of the sweep has a result: {failed} failed"),
-                done => format!("{failed} of the sweep's runs failed; the other {done} are stored"),
+                done => format!(
+                    "{failed} of the sweep's runs failed; {} stored",
+                    if done == 1 { "the other is".to_owned() } else { format!("the other {done} are") }
+                ),
             });
         }
         self.ask_result(cx);

@@ -147,7 +147,14 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
 pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &LiveAreas, live: &Live, cx: &Context) {
     let screen = cx.keys.label(Action::Show(Tab::Experiments));
     let run = cx.key::<experiments::Experiments>(experiments::Act::Run);
-    let how = format!("no sweep is running: {screen} selects an experiment, {run} runs it");
+    let how = match &live.source {
+        Some(source) if live.missing > 0 => {
+            let (runs, retry) = (counted(live.missing, "run"), cx.key::<Live>(Act::RetryFailed));
+            let (are, them) = if live.missing == 1 { ("is", "it") } else { ("are", "them") };
+            format!("{runs} of {} {are} missing: {retry} runs {them}", source.name)
+        }
+        _ => format!("no sweep is running: {screen} selects an experiment, {run} runs it"),
+    };
     if live.shows_answer() {
         line(buf, areas.top, 0, &[(" ", cx.theme.style(Role::Text)), (&how, cx.theme.style(Role::Dim))]);
         return draw(buf, areas.detail, live, cx);
