@@ -2,9 +2,9 @@
 //!
 //! It is the experiment that the user ran or chose last; before that, the experiment of the newest run. Leaving screen 1
 //! for a result screen chooses the selected experiment if it has stored runs and differs from the one chosen this way
-//! before. Its runs are those of its cells, from any experiment, as in its stored result on screen 1. A key changes to
-//! all runs and back, or on screens 1 and 2 to the experiment shown there. Each result screen names the scope before its
-//! filter.
+//! before; leaving it for screen 2 before a sweep chooses it if it has stored runs. Its runs are those of its cells, from
+//! any experiment, as in its stored result on screen 1. A key changes to all runs and back, or on screens 1 and 2 to the
+//! experiment shown there. Each result screen names the scope before its filter.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -258,6 +258,15 @@ impl ResultScope {
         }
     }
 
+    /// Makes the selected experiment of screen 1 the scope if it has stored runs, for its stored result.
+    fn show_result(&mut self, experiment: ShownExperiment, stored: Option<&Arc<Snapshot>>) {
+        let Some(stored) = stored else { return };
+        if ScopedRuns::new(&experiment, stored).is_some() {
+            self.show_listed(experiment);
+            self.renew(stored);
+        }
+    }
+
     /// Makes an experiment the scope; all runs stay shown if it already was.
     pub fn show(&mut self, experiment: ShownExperiment) {
         if self.shown.as_ref().is_some_and(|shown| shown.is_same(&experiment)) {
@@ -330,15 +339,21 @@ pub fn settle(state: &mut State) {
     }
 }
 
-/// Shows a screen by its key or tab. From screen 1 to a result screen, the selected experiment becomes the scope.
+/// Shows a screen by its key or tab. From screen 1 to a result screen, the selected experiment becomes the scope; also to
+/// screen 2 if that has no sweep, only a stored result.
 pub fn show_screen(state: &mut State, tab: Tab) {
     let from = state.cx.tab;
+    let has_stored_result = tab == Tab::Live && state.live.experiment.is_none();
     let (screen, cx) = state.split(from);
-    let is_chosen = from == Tab::Experiments && is_scoped(tab);
+    let is_chosen = from == Tab::Experiments && (is_scoped(tab) || has_stored_result);
     let chosen = is_chosen.then(|| screen.status(cx).experiment).flatten();
     cx.tab = tab;
-    if let Some(experiment) = chosen {
-        cx.scope.follow(experiment, cx.stored.as_ref());
+    match chosen {
+        Some(experiment) if has_stored_result => {
+            cx.scope.show_result(experiment, cx.stored.as_ref());
+        }
+        Some(experiment) => cx.scope.follow(experiment, cx.stored.as_ref()),
+        None => {}
     }
 }
 

@@ -284,6 +284,29 @@ fn choosing_an_experiment_on_screen_1_changes_the_scope() {
 }
 
 #[test]
+fn screen_2_has_the_stored_result_of_the_selected_experiment() {
+    let mut driver = of_experiments();
+    driver.taps("12");
+    driver.shows("stored result of one");
+    driver.taps("1");
+    driver.tap(KeyCode::Down);
+    driver.taps("2");
+    driver.shows("stored result of two");
+    // its keys run no other experiment
+    driver.taps("1");
+    driver.tap(KeyCode::Up);
+    driver.tap(KeyCode::Enter);
+    driver.shows("3 runs of one are missing: r runs them");
+    driver.taps("1");
+    driver.tap(KeyCode::Down);
+    driver.taps("2");
+    driver.shows("stored result of two");
+    driver.state.cx.notice = None;
+    driver.hides("run missing");
+    driver.hides("runs of one");
+}
+
+#[test]
 fn a_filter_that_stays_for_another_experiment_is_named_with_the_key_that_clears_it() {
     let mut driver = of_experiments();
     driver.taps("13/tpot<30");

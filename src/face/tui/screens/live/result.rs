@@ -62,6 +62,10 @@ impl Live {
         };
         cx.want("answer", &key, work, |live: &mut Self, answers, cx| {
             if let Some((answers, name)) = cx.ok_or_fail(answers) {
+                if live.source.as_ref().map(|source| &source.name) != name.as_ref() {
+                    // its keys run another experiment
+                    (live.source, live.missing) = (None, 0);
+                }
                 (live.answers, live.earlier) = (Some(answers), name);
                 (live.wrapped, live.result_scroll) = Default::default();
             }
@@ -114,7 +118,8 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let lines = &live.wrapped.1;
     let name = live.experiment.as_ref().or(live.earlier.as_ref()).map_or("", String::as_str);
     let part = if live.show_details { "details" } else { "result" };
-    let title = format!("{part} of {name}");
+    let stored = if live.experiment.is_some() { "" } else { "stored " };
+    let title = format!("{stored}{part} of {name}");
     let mut titles = Vec::new();
     if lines.len() + 2 > usize::from(area.height) {
         let page = cx.keys.label(Action::PageDown);
