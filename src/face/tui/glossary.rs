@@ -16,7 +16,7 @@ const EXPERIMENTS: [Meaning; 6] = [
     ("●", "it runs on this machine; without the mark: simulated", "measured here"),
     (
         "3/18",
-        "stored runs of these cells (by this or another experiment), of all",
+        "stored runs of these cells, of all; shared: another experiment has the same cells and ran them",
         "count progress others",
     ),
     ("▶", "the experiment runs now", "running"),

@@ -1460,6 +1460,7 @@ fn runs_of_the_same_cells_in_another_experiment_are_counted_apart() {
     // as many as are not left to run
     driver.shows("1/16 shared│");
     driver.shows("1 of 16 runs stored by quickstart; r runs the other 15,");
+    driver.shows("shared: another");
     driver.hides("r: resume");
     let mut second = spec.clone();
     second.batch = 16;
@@ -1470,6 +1471,7 @@ fn runs_of_the_same_cells_in_another_experiment_are_counted_apart() {
     stored(&mut driver, vec![of_other, own]);
     driver.shows(" 1/16│");
     driver.hides("by quickstart");
+    driver.hides("shared");
     driver.shows("resume, 15 of 16 runs left");
 }
 

@@ -667,7 +667,8 @@ fn meaning(provenance: Provenance) -> &'static str {
 }
 
 /// `r: 54 runs (18 cells x 3 rounds), about 1 min 02 s`; `r: resume, 12 of 54 runs left, about 15 s (18 cells)`;
-/// `40 of 80 runs stored by paper-70b; r runs the other 40, about 15 s (80 cells)`.
+/// `40 of 80 runs stored by paper-70b; r runs the other 40, about 15 s (80 cells)`, then the meaning of `shared` in the
+/// list.
 fn runs_text(forecast: &Forecast, draft: &Draft, cx: &Context) -> String {
     let (run, all) = (cx.key::<Experiments>(Act::Run), cx.key::<Experiments>(Act::RunAll));
     let rounds =
@@ -681,25 +682,25 @@ fn runs_text(forecast: &Forecast, draft: &Draft, cx: &Context) -> String {
     let about = forecast.time().map(|time| format!(", {time}")).unwrap_or_default();
     let counts = draft.stored();
     // a user never ran these, so that nothing is resumed
-    let by_others = draft.checked.as_ref().and_then(|checked| checked.others.as_ref()).map(|names| {
-        match counts.own {
-            0 => format!("stored by {names}"),
-            _ => format!("stored, {} of them by {names}", counts.done - counts.own),
-        }
+    let others = draft.checked.as_ref().and_then(|checked| checked.others.as_ref());
+    let shared = others.map_or("", |_| "; shared: another experiment has the same cells and ran them");
+    let by_others = others.map(|names| match counts.own {
+        0 => format!("stored by {names}"),
+        _ => format!("stored, {} of them by {names}", counts.done - counts.own),
     });
     let (runs, stored) = (counted(forecast.runs, "run"), forecast.stored);
     match (forecast.left(), by_others) {
         (0, _) if forecast.runs == 0 => "no cell can run".into(),
         (0, by_others) => {
             let stored = by_others.unwrap_or_else(|| "stored".into());
-            format!("all {runs} {stored} ({grid}) · {all} runs them again")
+            format!("all {runs} {stored} ({grid}) · {all} runs them again{shared}")
         }
         _ if stored == 0 => format!("{run}: {runs} ({grid}){about}"),
         (left, None) => {
             format!("{run}: resume, {left} of {runs} left{about} ({grid}) · {all} runs all again")
         }
         (left, Some(by_others)) => format!(
-            "{stored} of {runs} {by_others}; {run} runs the other {left}{about} ({grid}) · {all} runs all again"
+            "{stored} of {runs} {by_others}; {run} runs the other {left}{about} ({grid}) · {all} runs all again{shared}"
         ),
     }
 }
