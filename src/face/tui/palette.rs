@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::keymap::{Action, BindingScope, BoundAction, Keymap, MOVING};
 use super::prelude::*;
+use super::ranking::PickGroup;
 use super::screens::experiments::state::ExperimentEntry;
 use super::screens::live::state::LiveCell;
 use super::trace_picker::{clean, looks_like_path};
@@ -121,6 +122,15 @@ fn palette_of(state: &State) -> Pick {
     }
     let here = items.len();
     items.extend(elsewhere(&cx.keys, cx.tab).map(|(tab, bound)| action(state, tab, bound)));
+    // lines that count others, which the search names
+    let counting = items.len();
+    items.extend(PickGroup::SHORTENED.map(|_| Find {
+        name: String::new(),
+        about: String::new(),
+        also: String::new(),
+        why_not: None,
+        go: Box::new(|_: &mut State| ()),
+    }));
     // names of operations contain slashes, too
     let literal = |typed: &str, nothing_matches: bool| {
         let is_meant = nothing_matches || typed.starts_with(['/', '~', '\'', '"']);
@@ -131,13 +141,19 @@ fn palette_of(state: &State) -> Pick {
             open_trace(state, path);
         }
     });
-    for (at, line) in pick.lines.iter_mut().enumerate() {
+    let counts = pick.lines.iter_mut().skip(counting);
+    for (line, (group, _)) in counts.zip(PickGroup::SHORTENED) {
+        (line.more_of, line.is_off) = (Some(group), true);
+    }
+    for (at, line) in pick.lines.iter_mut().enumerate().take(counting) {
         let sorts_elsewhere = cx.tab != Tab::Runs && line.name.starts_with(SORTING);
         // names of kernels have the words of many actions, such as copy
         line.is_action = at < own || at >= here || sorts_elsewhere;
         line.is_elsewhere = at >= here || sorts_elsewhere || line.about.starts_with("operation ");
     }
     pick.basis = Some(PaletteBasis::from_state(state));
+    // with the marks of the lines
+    pick.search_again();
     pick
 }
 

@@ -1,4 +1,4 @@
-//! Ranking of the lines of a picker: by whole words first, then by letters of their names.
+//! Ranking of the lines of a picker: by whole words first, then by letters of their names. The palette has groups.
 
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
@@ -21,13 +21,53 @@ pub struct PickLine {
     pub is_action: bool,
     /// True for an action that is not possible now.
     pub is_off: bool,
+    /// Group whose lines this line counts, in place of those that do not fit.
+    pub more_of: Option<PickGroup>,
+}
+
+/// Groups of the palette's lines, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PickGroup {
+    Action,
+    Experiment,
+    Run,
+    Trace,
+    Operation,
+    Setting,
+    /// Action found by other words than those of its name.
+    OtherAction,
+}
+
+impl PickGroup {
+    /// Groups of which few lines are shown if lines of later groups follow, with the word for several.
+    pub const SHORTENED: [(Self, &'static str); 5] = [
+        (Self::Experiment, "experiments"),
+        (Self::Run, "runs"),
+        (Self::Trace, "traces"),
+        (Self::Operation, "operations"),
+        (Self::Setting, "settings"),
+    ];
 }
 
 impl PickLine {
     pub fn new((name, about): (String, String)) -> Self {
         let (folded, squeezed, also) = (folded(&name), squeezed(&name), folded(&about));
-        let (is_elsewhere, is_action, is_off) = (false, false, false);
-        Self { name, about, folded, squeezed, also, is_elsewhere, is_action, is_off }
+        let (is_elsewhere, is_action, is_off, more_of) = (false, false, false, None);
+        Self { name, about, folded, squeezed, also, is_elsewhere, is_action, is_off, more_of }
+    }
+
+    /// Group by the first word of the description, which names the kind of an item.
+    fn group(&self) -> PickGroup {
+        match self.about.split_whitespace().next() {
+            _ if self.is_action => PickGroup::Action,
+            Some("experiment") => PickGroup::Experiment,
+            Some("run" | "cell") => PickGroup::Run,
+            Some("trace") => PickGroup::Trace,
+            Some("operation") => PickGroup::Operation,
+            Some("setting") => PickGroup::Setting,
+            // sliders, and columns to sort by
+            _ => PickGroup::Action,
+        }
     }
 
     /// Name as searched, without the kind of the line: `compare` of `screen: compare`.
@@ -150,9 +190,105 @@ pub fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     found
 }
 
+/// Lines of the palette that match, by group. If a name has words that begin as typed, actions that only other words find
+/// come last. A group with later ones behind it has few lines, and then one that counts the others.
+pub fn by_group(lines: &mut [PickLine], typed: &str) -> Vec<usize> {
+    /// Lines of a group that is shortened.
+    const MOST: usize = 5;
+    let mut found = with_values(typed).map_or_else(Vec::new, |typed| by_words(lines, &typed));
+    let others = by_letters(lines, typed).into_iter().filter(|at| !found.contains(at));
+    let others: Vec<usize> = others.collect();
+    found.extend(others);
+    found.retain(|at| lines[*at].more_of.is_none());
+    if typed.trim().is_empty() {
+        return found;
+    }
+    let typed = squeezed(&without_articles(typed));
+    let words: Vec<&str> =
+        typed.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let is_named = |line: &PickLine| {
+        let begins = |word: &&str| {
+            line.squeezed.split(|c: char| !c.is_alphanumeric()).any(|own| own.starts_with(*word))
+        };
+        words.iter().all(begins)
+    };
+    let has_named = found.iter().any(|at| !lines[*at].is_elsewhere && is_named(&lines[*at]));
+    let group_of = |at: usize| match lines[at].group() {
+        PickGroup::Action if has_named && !is_named(&lines[at]) => PickGroup::OtherAction,
+        group => group,
+    };
+    let mut grouped: Vec<(PickGroup, usize)> = found.into_iter().map(|at| (group_of(at), at)).collect();
+    grouped.sort_by_key(|(group, _)| *group);
+    let last = grouped.last().map(|(group, _)| *group);
+    let mut shown = Vec::new();
+    for own in grouped.chunk_by(|(a, _), (b, _)| a == b) {
+        let group = own[0].0;
+        let more = lines.iter().position(|line| line.more_of == Some(group));
+        let more = more.filter(|_| Some(group) != last && own.len() > MOST + 1);
+        let kept = if more.is_some() { MOST } else { own.len() };
+        shown.extend(own.iter().take(kept).map(|(_, at)| *at));
+        if let Some(more) = more {
+            let words = PickGroup::SHORTENED.iter().find(|(of, _)| *of == group);
+            let what = words.map_or("", |(_, words)| *words);
+            lines[more].name = format!("+{} more {what}: type on", own.len() - kept);
+            shown.push(more);
+        }
+    }
+    shown
+}
+
+/// Typed text with `batch 16` and `tp 8` as labels of runs have them, `b16` and `tp8`; `None` without such words.
+fn with_values(typed: &str) -> Option<String> {
+    const SHORT: [(&str, &str); 2] = [("batch", "b"), ("tp", "tp")];
+    let text = folded(typed);
+    let (mut words, mut is_shorter) = (Vec::new(), false);
+    let mut rest = text.split_whitespace().peekable();
+    while let Some(word) = rest.next() {
+        let short = SHORT.iter().find(|(name, _)| *name == word);
+        let is_number = |next: &&str| next.bytes().all(|byte| byte.is_ascii_digit());
+        match short.and_then(|(_, short)| Some((short, rest.next_if(is_number)?))) {
+            Some((short, value)) => {
+                words.push(format!("{short}{value}"));
+                is_shorter = true;
+            }
+            None => words.push(word.to_owned()),
+        }
+    }
+    is_shorter.then(|| words.join(" "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_have_an_order_and_few_lines_of_each() {
+        let pair = |name: &str, about: &str| PickLine::new((name.to_owned(), about.to_owned()));
+        let mut lines = vec![
+            pair("theme: simple", "setting"),
+            pair("simulated.json", "trace  opened before"),
+            pair("quickstart", "experiment  Does a simulation agree?"),
+            pair("show the paper (simulated)", "p"),
+        ];
+        lines[3].is_action = true;
+        lines.extend((0..8).map(|at| pair(&format!("ladder tp{at}"), "run  simulated")));
+        let mut more = pair("", "");
+        more.more_of = Some(PickGroup::Run);
+        lines.push(more);
+        assert_eq!(by_group(&mut lines, "sim"), [3, 2, 4, 5, 6, 7, 8, 12, 1, 0]);
+        assert_eq!(lines[12].name, "+3 more runs: type on");
+        // nothing follows them
+        assert_eq!(by_group(&mut lines, "ladder").len(), 8);
+    }
+
+    #[test]
+    fn a_batch_in_words_finds_the_labels_of_runs() {
+        let lines = ["ladder tp8 b1", "ladder tp8 b16", "ladder tp16 b8"];
+        let mut lines = lines.map(|name| PickLine::new((name.to_owned(), "run".to_owned())));
+        assert_eq!(by_group(&mut lines, "batch 16"), [1]);
+        assert_eq!(by_group(&mut lines, "TP 8 batch 1")[0], 0);
+        assert_eq!(with_values("ladder batch"), None);
+    }
 
     #[test]
     fn what_begins_as_typed_comes_first() {

@@ -158,6 +158,11 @@ impl Pick {
         self.lines.get(at).map(|line| (line.name.as_str(), line.about.as_str()))
     }
 
+    /// True for the line that counts the lines left out of its group.
+    fn is_more(&self, at: usize) -> bool {
+        self.path().is_none() && self.lines.get(at).is_some_and(|line| line.more_of.is_some())
+    }
+
     /// True while the folder of the typed path is being read.
     fn is_unlisted(&self) -> bool {
         let is_listed = |wanted: &str| self.folder.as_ref().is_some_and(|(folder, _)| folder == wanted);
@@ -169,13 +174,14 @@ impl Pick {
         (self.literal)(self.field.value(), self.found.is_empty())
     }
 
-    /// Enter: returns the choice. `None` if nothing matches or the picker descends into a folder.
+    /// Enter: returns the choice. `None` if nothing matches, the picker descends into a folder, or the line only counts
+    /// others.
     pub fn chosen(&mut self) -> Option<PickResult> {
         self.refresh();
         if self.literal().is_some() {
             return Some(PickResult::Text(self.field.value().to_owned()));
         }
-        let at = self.found.get(self.selected).copied()?;
+        let at = self.found.get(self.selected).copied().filter(|at| !self.is_more(*at))?;
         if self.path().is_none() {
             return Some(match &self.search {
                 PickSearch::Letters if at < self.fixed => PickResult::Line(at),

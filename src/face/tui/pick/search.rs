@@ -6,7 +6,7 @@ use super::Pick;
 use crate::desk::files::folder_of;
 use crate::face::tui::palette::{NOT_FOUND, PALETTE};
 use crate::face::tui::prelude::*;
-use crate::face::tui::ranking::{by_letters, by_words};
+use crate::face::tui::ranking::{by_group, by_letters, by_words};
 use crate::face::tui::trace_picker::counterpart_rank;
 use base::offer::Completion;
 use base::text::folded;
@@ -36,10 +36,14 @@ impl Pick {
         if self.searched.as_deref() == Some(self.field.value()) {
             return;
         }
-        self.found = match (&self.search, self.path()) {
-            (_, Some(path)) => self.matching_files(path),
-            (PickSearch::Runs(stored), None) => self.matching_runs(stored),
-            _ => by_letters(&self.lines, self.field.value()),
+        self.found = if self.title == PALETTE {
+            by_group(&mut self.lines, self.field.value())
+        } else {
+            match (&self.search, self.path()) {
+                (_, Some(path)) => self.matching_files(path),
+                (PickSearch::Runs(stored), None) => self.matching_runs(stored),
+                _ => by_letters(&self.lines, self.field.value()),
+            }
         };
         self.searched = Some(self.field.value().to_owned());
         self.selected = self.selected.min(self.found.len().saturating_sub(1));
@@ -129,7 +133,8 @@ impl Pick {
         let typed = self.field.value();
         let is_chosen = self.selected > 0 || matches!(self.search, PickSearch::Letters);
         if is_chosen || self.found.len() == 1 {
-            let (name, _) = self.line(*self.found.get(self.selected)?)?;
+            let at = *self.found.get(self.selected)?;
+            let (name, _) = self.line(at).filter(|_| !self.is_more(at))?;
             return Some(name.to_owned());
         }
         let names = self.found.iter().filter_map(|at| Some(self.line(*at)?.0));

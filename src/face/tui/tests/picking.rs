@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossterm::event::KeyCode;
 
-use super::fixtures::{Driver, records};
+use super::fixtures::{Driver, record, records};
 use crate::face::tui::config::{Surroundings, WorkbenchConfig};
 use crate::face::tui::context::Snapshot;
 use crate::face::tui::memory;
@@ -91,7 +91,7 @@ fn an_open_palette_is_rebuilt_for_new_contents_alone_and_keeps_text_and_line() {
     driver.answer(effects);
     assert_eq!(lines(&driver), built, "an answer changes nothing");
     let mut more = records();
-    more.push(super::fixtures::record("new", more[1].spec.clone(), 1.0));
+    more.push(record("new", more[1].spec.clone(), 1.0));
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(more, Vec::new())))));
     assert_ne!(lines(&driver), built);
     assert_eq!(chosen(&driver), before);
@@ -174,6 +174,23 @@ fn actions_of_the_screen_come_before_those_that_sort_the_runs() {
         assert!(at("longest exposed collectives") < sort, "{screen}: {offered:?}");
         assert!(at("verdict: exposed communication") < sort, "{screen}: {offered:?}");
     }
+}
+
+#[test]
+fn many_runs_in_the_palette_bury_no_other_kind() {
+    let mut driver = Driver::full(80, 24);
+    driver.state.cx.recent = vec!["ladder.json".into()];
+    let mut many = records();
+    let again = (0..12).map(|at| record(&format!("again-{at}"), many[1].spec.clone(), 900.0));
+    let again: Vec<_> = again.collect();
+    many.extend(again);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(many, Vec::new())))));
+    driver.keys("3:ladder");
+    let names = ["quickstart", "ladder tp2 b4", "+9 more runs: type on", "ladder.json"];
+    let offered = offered(&driver);
+    let at = |name: &str| offered.iter().position(|line| line.starts_with(name)).expect(name);
+    assert!(names.map(at).is_sorted(), "{offered:?}");
+    names.iter().for_each(|name| driver.shows(name));
 }
 
 #[test]
@@ -573,7 +590,7 @@ fn the_theme_is_chosen_from_the_palette() {
     let all =
         ["neutral", "terminal", "dark", "light", "high-contrast"].map(|name| format!("theme: {name}"));
     let choose = ["choose a colour theme".to_owned()];
-    assert_eq!(offered(&driver), [&all[..], &choose].concat(), "and not tagging");
+    assert_eq!(offered(&driver), [&choose[..], &all].concat(), "and not tagging");
     driver.press(KeyCode::Esc);
     driver.keys(":choose a colour");
     driver.enter();
