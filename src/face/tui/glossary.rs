@@ -83,7 +83,7 @@ const WHATIF: [Meaning; 6] = [
     ("A B C", "variants that were kept", "pin"),
 ];
 
-const TERMS: [Meaning; 16] = [
+const TERMS: [Meaning; 20] = [
     (
         "TPOT, ITL",
         "time per output token: median decode step; tokens/s includes stalls and the prefill",
@@ -100,6 +100,14 @@ const TERMS: [Meaning; 16] = [
     ("cell", "one point of an experiment's grid", "configuration setting"),
     ("round", "one pass of a sweep over its cells", "repeat"),
     ("sample", "one timed generation of a run", "repeat"),
+    (
+        "95 % CI",
+        "interval [low, high] from the spread of rounds and samples",
+        "confidence bootstrap noise error uncertainty",
+    ),
+    ("significant", "the 95 % interval of the ratio excludes 1", "p-value chance faster slower verdict"),
+    ("undecided", "not significant: noise may explain it; more rounds settle it", "chance verdict unknown"),
+    ("tie", "fastest together: their own ratio is not significant", "close same equal verdict"),
     ("P2P", "GPUs read each other's memory directly; off: through host memory", "nvlink pcie peer"),
     (
         "contention",
@@ -115,11 +123,17 @@ const TERMS: [Meaning; 16] = [
 ];
 
 /// Rarer terms, which only the search of the help finds.
-const RARE_TERMS: [Meaning; 13] = [
+const RARE_TERMS: [Meaning; 15] = [
     (
         "hidden %",
         "share of communication during which the rank computes as well",
         "overlap % overlapped",
+    ),
+    ("exposed %", "exposed share of the decode phase, pooled over all rounds", "communication"),
+    (
+        "p-value",
+        "chance of such a ratio if neither is faster; adjusted for the number of comparisons",
+        "significant benjamini-hochberg student",
     ),
     ("alpha", "latency of a transfer: it takes alpha + bytes / bandwidth", "link all-reduce beta"),
     (

@@ -424,6 +424,11 @@ mod tests {
             ("4", "waiting", "communication that waits for a peer"),
             ("7", "comm loss", "share of its bandwidth that an all-reduce loses"),
             ("6", "exposed transfer", "the rest waits for the last rank"),
+            ("6", "interval", "from the spread of rounds and samples"),
+            ("3", "significant", "interval of the ratio excludes 1"),
+            ("2", "undecided", "more rounds settle it"),
+            ("6", "tie", "their own ratio is not significant"),
+            ("1", "p-value", "adjusted for the number of comparisons"),
         ] {
             let mut driver = Driver::full(120, 40);
             driver.keys(&format!("{screen}?/{typed}"));
