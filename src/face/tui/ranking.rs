@@ -190,8 +190,8 @@ pub fn by_words(lines: &[PickLine], typed: &str) -> Vec<usize> {
     found
 }
 
-/// Lines of the palette that match, by group. If a name has words that begin as typed, actions that only other words find
-/// come last. A group with later ones behind it has few lines, and then one that counts the others.
+/// Lines of the palette that match, by group. If a name has words that begin as typed, or begins with the first of them,
+/// actions that only other words find come last. A group with later ones behind it has few lines, and then one that counts the others.
 pub fn by_group(lines: &mut [PickLine], typed: &str) -> Vec<usize> {
     /// Lines of a group that is shortened.
     const MOST: usize = 5;
@@ -210,7 +210,7 @@ pub fn by_group(lines: &mut [PickLine], typed: &str) -> Vec<usize> {
         let begins = |word: &&str| {
             line.squeezed.split(|c: char| !c.is_alphanumeric()).any(|own| own.starts_with(*word))
         };
-        words.iter().all(begins)
+        words.iter().all(begins) || words.first().is_some_and(|first| line.begins_with(first))
     };
     let has_named = found.iter().any(|at| !lines[*at].is_elsewhere && is_named(&lines[*at]));
     let group_of = |at: usize| match lines[at].group() {
