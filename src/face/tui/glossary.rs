@@ -106,7 +106,11 @@ const TERMS: [Meaning; 20] = [
         "confidence bootstrap noise error uncertainty",
     ),
     ("significant", "the 95 % interval of the ratio excludes 1", "p-value chance faster slower verdict"),
-    ("undecided", "not significant: noise may explain it; more rounds settle it", "chance verdict unknown"),
+    (
+        "undecided",
+        "not significant: noise may explain it; more rounds settle it",
+        "chance verdict unknown",
+    ),
     ("tie", "fastest together: their own ratio is not significant", "close same equal verdict"),
     ("P2P", "GPUs read each other's memory directly; off: through host memory", "nvlink pcie peer"),
     (

@@ -1014,9 +1014,7 @@ fn measured_results_that_only_noise_explains_name_no_winner() {
         [noisy("s", Architecture::Standard, [20.0, 21.0, 20.5]), noisy("l", LADDER, [18.0, 21.2, 18.5])];
     let headline = one(&records.concat()).headline;
     assert!(
-        headline.contains(
-            "rounds of ladder vary by 1.18x, choices differ from standard by 1.1"
-        ),
+        headline.contains("rounds of ladder vary by 1.18x, choices differ from standard by 1.1"),
         "{headline}"
     );
     // rounds may vary by more where a lead is significant all the same

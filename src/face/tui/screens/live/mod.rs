@@ -166,9 +166,7 @@ impl Acts for Live {
         match act {
             Act::Pause if !self.is_running() => words("start queue"),
             Act::Pause if self.pause != Pause::No => words("resume"),
-            Act::RetryFailed if self.missing > 0 => {
-                Some(HintWords::new("run missing").shortened("run"))
-            }
+            Act::RetryFailed if self.missing > 0 => Some(HintWords::new("run missing").shortened("run")),
             // only one hint may say resume: a paused sweep has that of the pause key
             Act::RetryFailed if !self.was_interrupted() => {
                 Some(HintWords::new("retry failed").shortened("retry"))
