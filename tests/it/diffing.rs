@@ -101,4 +101,6 @@ fn another_link_scales_the_measured_all_reduces() {
     assert!(step(&["--on-tp", "4"]).unwrap() > measured, "half the ranks, more work on each");
     assert_eq!(plain["answers"][0]["alpha_us"], serde_json::Value::Null);
     place.run(&["rewire", "last", "--alpha-us", "-3"]).exits(2);
+    let refused = place.run(&["rewire", "last", "--on-tp", "10"]).exits(2).stderr;
+    assert!(refused.contains("TP 10 does not divide 32 heads"), "{refused}");
 }

@@ -18,7 +18,7 @@ use base::statistics::{interval95, median};
 use base::text::counted;
 use machine::hardware::{CollectiveCost, CollectiveScale, Target};
 use model::Model;
-use plan::{Architecture, Kind, Lane, Phase, Plan};
+use plan::{Architecture, Kind, Lane, ModelShape, Phase, Plan};
 use run::sim::{ReplayedOperation, replay};
 use table::render::{Shown, Table};
 use table::{Backend, Collective, Link, P2p, Provenance, Spec};
@@ -86,6 +86,8 @@ pub struct Rewiring {
     p2p: P2p,
     /// Cell of the traced run; `None` for other engines' traces.
     cell: Option<Spec>,
+    /// Shape of the traced model; `None` if the trace does not name a known one.
+    shape: Option<ModelShape>,
     chosen: Vec<usize>,
     /// Replays of the chosen steps as traced, by the contention in them.
     as_traced: Arc<Mutex<Vec<(ContentionLosses, StepReplays)>>>,
@@ -176,8 +178,22 @@ impl Rewiring {
             (_, target) => target.as_ref().map(|target| target.profile.name.clone()),
         };
         let cell = spec.cloned();
+        let shape = spec.and_then(|spec| Model::resolve(&spec.model).ok()).map(|model| model.shape);
         let as_traced = Arc::default();
-        Ok(Self { steps, provenance, target, tp, known, own, p2p, cell, chosen, as_traced, hardware })
+        Ok(Self {
+            steps,
+            provenance,
+            target,
+            tp,
+            known,
+            own,
+            p2p,
+            cell,
+            shape,
+            chosen,
+            as_traced,
+            hardware,
+        })
     }
 
     /// Note on late launches that limit the gain from hiding communication in the chosen steps: predicts without
@@ -291,6 +307,18 @@ impl Rewiring {
         self.cell.as_ref()
     }
 
+    /// True if the shape of the traced model is known, so that [`Self::tp_problem`] can check it.
+    pub(crate) fn knows_model(&self) -> bool {
+        self.shape.is_some()
+    }
+
+    /// Explains why the traced model cannot be sharded over `tp` ranks; `None` if it can, or if its shape is unknown.
+    pub(crate) fn tp_problem(&self, tp: u32) -> Option<String> {
+        let (shape, cell) = (self.shape.as_ref()?, self.cell.as_ref()?);
+        let ep = if cell.ep > 1 { tp } else { 1 };
+        shape.tp_problem(tp).or_else(|| shape.expert_problem(tp, ep, 1))
+    }
+
     /// P2P setting of the traced run.
     pub fn p2p(&self) -> P2p {
         self.p2p
@@ -392,8 +420,8 @@ impl Rewiring {
     ///
     /// # Errors
     ///
-    /// Returns an error if the architecture names layers that the model lacks or no profile covers the
-    /// collective.
+    /// Returns an error if the architecture names layers that the model lacks, the chosen TP does not divide the model, or
+    /// no profile covers the collective.
     pub fn answer(&self, choice: &RewireChoice) -> Result<RewireAnswer> {
         let rewired = Ready::new(self, &self.changed(choice))?;
         let with = |losses| self.over_steps(&rewired, choice, losses);
@@ -548,6 +576,9 @@ impl Rewiring {
                 "simulate other links and ranks: `ladderscope whatif --dp N --ep N`",
             ));
         }
+        if let Some(problem) = choice.tp.and_then(|tp| self.tp_problem(tp)) {
+            return Err(Error::input(problem));
+        }
         let (Some(target), Some(tp), Some(known)) = (&self.target, self.tp, &self.known) else {
             return Err(Error::input_help(
                 "another all-reduce is predicted by a hardware profile, and none fits the trace",
@@ -560,11 +591,6 @@ impl Rewiring {
             return Ok(LatencyChange::between([&own, &scaled, &other], known.cost_bytes()));
         }
         let after_tp = choice.tp.unwrap_or(tp);
-        let model = self.cell.as_ref().filter(|_| choice.tp.is_some());
-        let model = model.and_then(|cell| Model::resolve(&cell.model).ok());
-        if let Some(problem) = model.and_then(|model| model.shape.tp_problem(after_tp)) {
-            return Err(Error::input(problem));
-        }
         let crosses_network = after_tp > target.profile.gpus_per_node;
         if !crosses_network && choice.network().iter().any(|(_, value)| value.is_some()) {
             return Err(Error::input_help(

@@ -951,15 +951,6 @@ fn nothing_of_a_standard_trace_with_exchanges_is_hidden() {
 }
 
 #[test]
-fn the_tp_of_a_traced_model_must_divide_its_heads() {
-    let (traced, _) = traced();
-    let mut variant = traced.base.clone();
-    Slider::Tp.set(&mut variant, None, "10").unwrap();
-    let why = traced.answer(&variant).unwrap().cannot().expect("no architecture can run");
-    assert!(why.contains("TP 10 does not divide"), "{why}");
-}
-
-#[test]
 fn a_typed_value_may_have_its_unit() {
     let mut variant = WhatIfVariant::default();
     let mut set = |slider: Slider, text: &str| {
@@ -1005,6 +996,24 @@ fn a_slider_changes_a_trace_as_it_changes_the_cell() {
         }
         assert!(from_trace.arguments.len() > 4, "{:?}", from_trace.arguments);
     }
+}
+
+/// A trace and a simulation of its cell refuse the same TP, with the same reason.
+#[test]
+fn a_trace_refuses_a_tp_that_does_not_divide_its_model() {
+    let (traced, _) = traced();
+    let mut of_trace = traced.base.clone();
+    let values = traced.answer(&of_trace).unwrap().profile_values;
+    Slider::Tp.set(&mut of_trace, Some(&values), "10").unwrap();
+    let of_cell = WhatIfVariant::from_spec(&of_trace.cell).0;
+    let from_trace = traced.answer(&of_trace).unwrap();
+    let from_cell = of_cell.answer(&Simulator::default()).unwrap();
+    assert_eq!(from_trace.all_reduce_us, None);
+    for answer in [from_trace, from_cell] {
+        let why = answer.cannot().expect("no row has numbers");
+        assert!(why.starts_with("TP 10 does not divide 64 heads"), "{why}");
+    }
+    assert!(values.tps.contains(&4) && !values.tps.contains(&10), "{:?}", values.tps);
 }
 
 #[test]

@@ -18,7 +18,6 @@ use crate::verdict::MANY_PYTHON_CALLS;
 use base::error::{Error, Result};
 use base::text::{counted, latency};
 use machine::hardware::Target;
-use model::Model;
 use plan::{Architecture, Phase};
 use run::sim::Simulator;
 use table::{Backend, Provenance, Spec};
@@ -98,18 +97,17 @@ impl TracedSteps {
         let marked = marked.and_then(|key| Some((rewiring.number_of_key(key)?, Some(key.label()))));
         let (typical, typical_label) = marked.unwrap_or_else(|| (rewiring.typical_step(), None));
         let python_calls = trace.meta.import.as_ref().map_or(0, ImportReport::python_calls);
-        // a trace of another program does not name its model
-        let shape = trace.meta.spec.as_ref().and_then(|spec| Model::resolve(&spec.model).ok());
         let has_link = |tp: &u32| target.profile.link_problem(cell.collective, cell.p2p, *tp).is_none();
-        // without the model's heads, only divisors of the traced TP are known to divide them
-        let divides = |tp: &u32| match &shape {
-            Some(model) => model.shape.tp_problem(*tp).is_none(),
-            None => cell.tp.is_multiple_of(*tp),
+        // a trace of another program does not name its model; only divisors of the traced TP are known to divide its heads
+        let is_of_known_model = rewiring.knows_model();
+        let divides = |tp: &u32| match is_of_known_model {
+            true => rewiring.tp_problem(*tp).is_none(),
+            false => cell.tp.is_multiple_of(*tp),
         };
         // one rank has no all-reduces to measure
         let tps = TPS[1..].iter().copied().filter(|tp| *tp == cell.tp || has_link(tp) && divides(tp));
         let tps = tps.collect();
-        let (is_of_known_model, base) = (shape.is_some(), WhatIfVariant::new(cell));
+        let base = WhatIfVariant::new(cell);
         Ok(Self {
             rewiring,
             target,
