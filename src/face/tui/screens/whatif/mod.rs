@@ -475,15 +475,17 @@ impl Screen for WhatIf {
     }
 }
 
-/// Table of these answers, each with its name and its changes of the base.
+/// Table of these answers, each with its name and its changes of the base; provenance and speedups as on the screen.
 fn csv(whatif: &WhatIf, answers: &[(String, &WhatIfAnswer)]) -> String {
     let before = ["variant", "architecture", "provenance", "changes"].into_iter();
-    let after = ["speedup_over", "change_pct", "reason", "command"];
-    let (provenance, over) = match whatif.traced.is_some() {
-        true => ("predicted", "the trace"),
-        false => ("simulated", "standard"),
+    let of_speedup = ["speedup_over", "speedup_low", "speedup_high", "speedup_is_upper_bound"];
+    let after = ["base", "change_pct", "reason", "command"];
+    let columns = before.chain(SimulatedMetrics::NAMES).chain(of_speedup).chain(after);
+    let mut rows = Table::new(columns);
+    let (provenance, over, base_name) = match whatif.traced.as_ref().zip(whatif.trace()) {
+        Some((traced, trace)) => ("predicted", "the trace", format!("{} of {trace}", traced.steps())),
+        None => ("simulated", "standard", whatif.base_name().to_owned()),
     };
-    let mut rows = Table::new(before.chain(SimulatedMetrics::NAMES).chain(after));
     for (name, answer) in answers {
         let changes = whatif.changes(&answer.variant, &answer.profile_values);
         for row in &answer.rows {
@@ -492,12 +494,18 @@ fn csv(whatif: &WhatIf, answers: &[(String, &WhatIfAnswer)]) -> String {
             let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
             let texts = [name, &answer.label(row), provenance, &changes];
             let base = whatif.base_answer.as_ref().and_then(|base| numbers::tpot(base, row));
-            let own = row.numbers.as_ref().ok().map(|own| own.tpot_ms);
-            let change_pct = own.zip(base).map(|(own, base)| 100.0 * (own / base - 1.0));
+            let own = row.numbers.as_ref().ok();
+            let tpot_ms = own.map(|own| own.tpot_ms);
+            let change_pct = tpot_ms.zip(base).map(|(own, base)| 100.0 * (own / base - 1.0));
+            let speedup = own.and_then(|own| own.speedup);
+            let ends = own.and_then(|own| own.speedup_95);
             let mut cells: Vec<Shown> = texts.map(Shown::text).into();
             cells.extend(SimulatedMetrics::NAMES.iter().map(|name| row.shown(name)));
-            let after = [Shown::text(over), Shown::number(change_pct, 2), row.reason(), command.into()];
-            cells.extend(after);
+            cells.push(speedup.map(|_| over).into());
+            cells.extend([0, 1].map(|end| Shown::number(ends.map(|ends| ends[end]), 3)));
+            cells.push(speedup.map(|_| answer.is_overstated().to_string()).into());
+            cells.push(Shown::text(&base_name));
+            cells.extend([Shown::number(change_pct, 2), row.reason(), command.into()]);
             rows.push(cells);
         }
     }

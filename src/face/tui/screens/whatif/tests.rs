@@ -332,6 +332,34 @@ fn variants_are_kept_beside_each_other_and_exported() {
     driver.shows("no variant is kept");
 }
 
+/// Rows of the exported CSV, by column name.
+fn exported(driver: &Driver) -> Vec<std::collections::BTreeMap<String, String>> {
+    let export = driver.state.whatif.export(FileKind::Csv, &driver.state.cx).unwrap().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("whatif.csv");
+    export.write(&path).unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let columns = lines.next().unwrap();
+    lines.map(|cells| columns.iter().cloned().zip(cells).collect()).collect()
+}
+
+#[test]
+fn an_exported_speedup_names_its_baseline_and_a_prediction_its_trace() {
+    let mut driver = on((120, 40));
+    let of_cell = exported(&driver);
+    assert!(of_cell.iter().all(|row| row["speedup_over"] == "standard"), "{of_cell:?}");
+    let request = Request::WhatIfTraced(traced_steps(), "first".into(), None);
+    let effects = driver.send(Message::Request(request));
+    driver.answer(effects);
+    for row in exported(&driver) {
+        assert_eq!([&row["provenance"], &row["speedup_over"]], ["predicted", "the trace"], "{row:?}");
+        assert_eq!(row["base"], "6 of 7 decode steps of first");
+        let [low, high] = ["speedup_low", "speedup_high"].map(|end| row[end].parse::<f64>().unwrap());
+        assert!(low <= high && row["speedup_is_upper_bound"] == "false", "{row:?}");
+    }
+}
+
 #[test]
 fn a_variant_is_kept_before_its_answer_and_again_after_it_was_dropped() {
     let mut driver = on((120, 40));
