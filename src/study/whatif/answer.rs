@@ -10,7 +10,7 @@ use machine::hardware::{InterNode, Profile};
 use plan::{Architecture, ExpertLoad, Lane, LayerSet, Operation};
 use run::sim::LinkTimes;
 use table::render::Shown;
-use table::{Spec, measure};
+use table::{Backend, Spec, measure};
 use trace::overlap::intervals;
 
 /// Architectures of the what-if table; the variant's own joins them.
@@ -63,6 +63,8 @@ pub struct ProfileValues {
     pub no_launch_gaps: Option<String>,
     /// Reason why no value of the link changes the communication, if so.
     pub no_link: Option<String>,
+    /// Backend whose own all-reduce a trace has where its options say `nccl`; `None` if that is NCCL's.
+    pub own_all_reduce: Option<Backend>,
 }
 
 /// Network between the nodes that the ranks of a cell span, as the profile has it.

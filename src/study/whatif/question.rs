@@ -152,6 +152,7 @@ impl<'a> WhatIfQuestion<'a> {
             link_note,
             no_launch_gaps: None,
             no_link: self.no_link(),
+            own_all_reduce: None,
         })
     }
 

@@ -336,6 +336,7 @@ impl TracedSteps {
                 let is = self.rewiring.provenance;
                 format!("this trace has no all-reduce; its dispatches and combines stay as {is}")
             }),
+            own_all_reduce: self.run().map(|run| run.backend).filter(|backend| *backend == Backend::Cpu),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::face::tui::widgets::wrap::join_fitting;
 use base::text::{latency, without_middle};
 use plan::Phase;
 use study::whatif::{ProfileValues, Slider, WhatIfAnswer, WhatIfVariant};
+use table::Collective;
 
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
@@ -393,6 +394,11 @@ fn all_reduce_forms(whatif: &WhatIf, before: Option<&str>, base: Vec<String>) ->
 
 /// Value of a slider as shown. SM usage is derived from measured contention, so fractions are meaningless.
 pub fn value_text(slider: Slider, variant: &WhatIfVariant, values: Option<&ProfileValues>) -> String {
+    let own = values.and_then(|values| values.own_all_reduce);
+    let own = own.filter(|_| variant.cell.collective == Collective::Nccl);
+    if let (Slider::Collective, Some(backend)) = (slider, own) {
+        return format!("{backend}'s own");
+    }
     match (slider, slider.number(variant, values)) {
         (Slider::Sms, Some(sms)) => format!("{sms:.0}"),
         (Slider::Serving, Some(0.0)) => "static batch".into(),

@@ -1059,6 +1059,22 @@ fn the_time_of_a_trace_has_its_provenance() {
     driver.hides("simulator: ");
 }
 
+/// Every backend calls its own all-reduce `nccl` in the options of its runs.
+#[test]
+fn a_trace_of_the_cpu_backend_has_no_all_reduce_of_nccl() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let trace = trace::read(&path.join("traces/cpu-standard-tp2-600us.parquet")).unwrap();
+    let target = WhatIfVariant::default().plain_target().unwrap();
+    let steps = TracedSteps::new(&trace, None, [None; 2], target, Vec::new()).unwrap();
+    let mut driver = on((120, 40));
+    let request = Request::WhatIfTraced(Arc::new(steps), "first".into(), None);
+    let effects = driver.send(Message::Request(request));
+    driver.answer(effects);
+    let shown = driver.screen();
+    let row = shown.lines().find(|line| line.contains(" all-reduce ")).expect("a slider");
+    assert!(row.contains(" cpu's own ") && !row.contains("nccl"), "{shown}");
+}
+
 #[test]
 fn the_time_of_one_all_reduce_follows_the_link_in_every_window() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
