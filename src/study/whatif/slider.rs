@@ -2,13 +2,14 @@
 
 use super::answer::ProfileValues;
 use super::variant::WhatIfVariant;
+use crate::analysis::filter;
 use base::error::{Error, Result};
 use base::text::counted;
 use machine::hardware::{Profile, STACKS};
 use model::Model;
 use plan::{Architecture, DType};
-use table::Spec;
 use table::options::{self, OptionEntry, OptionKind};
+use table::{Spec, Unit};
 
 struct Entry {
     name: &'static str,
@@ -475,9 +476,18 @@ impl Slider {
             return Ok(());
         }
         let [least, _] = self.range(profile_values);
-        let number =
-            with_unit(text, self.unit()).or_else(|| typed(text, self.number(variant, profile_values)));
-        let relative = "type a number, or one relative to the present value: x2, /2";
+        let unit = self.unit();
+        let number = match text.strip_suffix(unit).filter(|_| !unit.is_empty()) {
+            // the unit, not a change
+            Some(number) => typed(number, None),
+            None => typed(text, self.number(variant, profile_values))
+                .or_else(|| from_related_unit(text, unit)),
+        };
+        let relative = match unit {
+            "us" => "type a number in us, or with ns, ms or s; or relative to the present value: x2, /2",
+            "GB/s" => "type a number in GB/s, or with MB/s; or relative to the present value: x2, /2",
+            _ => "type a number, or one relative to the present value: x2, /2",
+        };
         // a relative number with the resulting value: `'x2' (160 SMs)`
         let named = || {
             let own = number.filter(|_| text.parse::<f64>().is_err());
@@ -663,19 +673,19 @@ fn no_network(cell: &Spec, gpus_per_node: u32) -> String {
     }
 }
 
-/// Number as typed, or relative to the present value: `x2` or `2x`, `/2`, `50%`.
-/// Number with its unit after it, in the slider's own unit: `20us`, `0.02 ms`, `3.3 TB/s`, `50 %`.
-fn with_unit(text: &str, unit: &str) -> Option<f64> {
-    let related: &[(&str, f64)] = match unit {
-        "us" => &[("ns", 1e-3), ("us", 1.0), ("ms", 1e3), ("s", 1e6)],
-        "GB/s" => &[("MB/s", 1e-3), ("GB/s", 1.0), ("TB/s", 1e3)],
-        "%" => &[("%", 1.0)],
-        _ => &[],
+/// Number in microseconds or GB/s, from one with another unit of time or bandwidth, as in a filter of runs: `0.02 ms`,
+/// `500 MB/s`.
+fn from_related_unit(text: &str, unit: &str) -> Option<f64> {
+    let value = match unit {
+        "us" => 1e3 * filter::number(&text.replace('µ', "u"), Unit::Ms)?,
+        "GB/s" => filter::number(text.strip_suffix("/s")?, Unit::Bytes)? / 1e9,
+        _ => return None,
     };
-    let (text, by) = related.iter().find_map(|(unit, by)| Some((text.strip_suffix(unit)?, by)))?;
-    Some(typed(text.trim_end(), None)? * by)
+    // without the rounding errors of the conversion
+    format!("{value:.9e}").parse().ok().filter(|value: &f64| value.is_finite())
 }
 
+/// Number as typed, or relative to the present value: `x2` or `2x`, `/2`, `50%`.
 fn typed(text: &str, now: Option<f64>) -> Option<f64> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     let by = if let Some(times) = text.strip_prefix(['x', '*']).or(text.strip_suffix('x')) {

@@ -261,7 +261,7 @@ impl Wanted {
 }
 
 /// Parses a number with an optional unit and converts it to the column's unit.
-fn number(text: &str, unit: Unit) -> Option<f64> {
+pub(crate) fn number(text: &str, unit: Unit) -> Option<f64> {
     let plain = |text: &str| text.parse::<f64>().ok().filter(|value| !value.is_nan());
     if let Some(value) = plain(text) {
         return Some(value);

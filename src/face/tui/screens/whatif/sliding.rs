@@ -150,7 +150,12 @@ fn range(slider: Slider, values: Option<&ProfileValues>) -> String {
     };
     let [low, high] = slider.range(values).map(number);
     let beyond = if slider.is_share() { "" } else { ", or any number" };
-    format!("; slider range {low} to {high}{beyond}, or x2, /2")
+    let related = match slider.unit() {
+        "us" => ", or with ns, ms, s",
+        "GB/s" => ", or with MB/s",
+        _ => "",
+    };
+    format!("; slider range {low} to {high}{beyond}{related}, or x2, /2")
 }
 
 /// Fuzzy picker of a slider's values. Text that matches none is taken as typed, such as the directory of a model.
