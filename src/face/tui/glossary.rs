@@ -76,7 +76,7 @@ const COMPARE: [Meaning; 9] = [
 
 const WHATIF: [Meaning; 6] = [
     ("──●──", "place of the value among those of the slider", "knob position"),
-    ("(15.9)", "the value before it was changed", "original default"),
+    ("(base 15.9)", "the value before it was changed", "original default"),
     ("▸", "the architecture of the sliders", "selected"),
     ("†", "an architecture that a standard model must be retrained for", "conversion quality"),
     ("▓ ╱", "hidden, exposed communication", "overlap"),

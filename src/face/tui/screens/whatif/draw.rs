@@ -306,21 +306,14 @@ fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf)
         };
         let unit = if of_all.is_empty() { slider.unit() } else { &of_all };
         let room = |x: u16| usize::from(area.right().saturating_sub(x + 1));
-        // the note of the selected slider has a base value that does not fit
-        let before = base_text(whatif, slider);
-        let forms = before.as_ref().map(|before| {
-            let named = match slider {
-                Slider::LaunchGaps => format!("({before})"),
-                _ => format!("(base {before})"),
-            };
-            [named, format!("({before})"), String::new()]
-        });
-        let fits = |x: u16| forms.as_ref().is_none_or(|[_, short, _]| short.width() <= room(x));
-        let after_unit = x + 1 + unit.width() as u16;
-        // the base takes precedence over the unit
-        let has_unit = !unit.is_empty() && unit.width() <= room(x) && (fits(after_unit) || !fits(x));
+        let has_unit = !unit.is_empty() && unit.width() <= room(x);
         let x = if has_unit { put(buf, area, x + 1, y, unit, dim) } else { x };
-        let forms = forms.map_or_else(Vec::new, Vec::from);
+        // the note of the selected slider has a base value that does not fit with its name
+        let before = base_text(whatif, slider);
+        let forms = before.as_ref().map_or_else(Vec::new, |before| match slider {
+            Slider::LaunchGaps => vec![format!("({before})"), String::new()],
+            _ => vec![format!("(base {before})"), String::new()],
+        });
         let forms = match slider {
             Slider::Alpha if !no_effect => latency_forms(whatif, forms),
             Slider::Collective if !no_effect => all_reduce_forms(whatif, before.as_deref(), forms),
@@ -378,16 +371,12 @@ fn all_reduce_forms(whatif: &WhatIf, before: Option<&str>, base: Vec<String>) ->
     let source = if whatif.traced.is_some() { "traced" } else { "base" };
     let now_us = format!("{now} us");
     let mut forms = match (before, was) {
-        (Some(before), Some(was)) => {
-            vec![format!("{now_us} ({source} {before} {was})"), format!("{now_us} ({before} {was})")]
-        }
-        (None, Some(was)) if was != now => {
-            vec![format!("{now_us} ({source} {was})"), format!("{now_us} ({was})")]
-        }
+        (Some(before), Some(was)) => vec![format!("{now_us} ({source} {before} {was})")],
+        (None, Some(was)) if was != now => vec![format!("{now_us} ({source} {was})")],
         (None, _) if whatif.traced.is_some() => vec![format!("{now_us} (traced)")],
         _ => Vec::new(),
     };
-    forms.extend(before.map(|before| format!("{now_us} ({before})")));
+    forms.extend(before.map(|before| format!("{now_us} ({source} {before})")));
     forms.extend([now_us, now, String::new()]);
     forms
 }
