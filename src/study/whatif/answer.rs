@@ -59,10 +59,10 @@ pub struct ProfileValues {
     /// Factor by which the stack scales the latency; `None` where it scales none: formulas, emulated links, traces.
     pub latency_scale: Option<f64>,
     pub link_note: Option<String>,
-    /// Reason why removing the launch gaps of a trace changes nothing, if so.
-    pub no_launch_gaps: Option<String>,
     /// Reason why no value of the link changes the communication, if so.
     pub no_link: Option<String>,
+    /// Reason why removing launch gaps from a trace changes no prediction, if so.
+    pub no_launch_gaps: Option<&'static str>,
     /// Backend whose own all-reduce a trace has where its options say `nccl`; `None` if that is NCCL's.
     pub own_all_reduce: Option<Backend>,
 }

@@ -150,8 +150,8 @@ impl<'a> WhatIfQuestion<'a> {
             tp_note: None,
             latency_scale: latency_scale(&target, cell),
             link_note,
-            no_launch_gaps: None,
             no_link: self.no_link(),
+            no_launch_gaps: None,
             own_all_reduce: None,
         })
     }

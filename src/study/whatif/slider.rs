@@ -249,9 +249,11 @@ impl Slider {
                 Some(format!("data-parallel attention (DP {dp}) has no all-reduce"))
             }
             Self::Collective => no_link,
+            Self::LaunchGaps => {
+                profile_values.and_then(|values| values.no_launch_gaps).map(str::to_owned)
+            }
             Self::Division if gpus(&variant.cell) == 1 => Some("one GPU cannot be divided".into()),
             Self::Tp if dp > 1 => Some(format!("DP {dp} needs TP 1")),
-            Self::LaunchGaps => profile_values.and_then(|values| values.no_launch_gaps.clone()),
             _ => None,
         }
     }

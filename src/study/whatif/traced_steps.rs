@@ -43,6 +43,8 @@ pub struct TracedSteps {
     /// Time in which the GPU waits for launches in a step, as the verdict on the trace counts it (ms); `None` unless that
     /// is much.
     launch_wait_ms: Option<f64>,
+    /// Reason why removing launch gaps changes no prediction, if so.
+    no_launch_gaps: Option<&'static str>,
     /// Arguments of `ladderscope` that name the trace and its machine, after the verb.
     arguments: Vec<String>,
     /// TP sizes to choose from, ascending.
@@ -93,6 +95,7 @@ impl TracedSteps {
         };
         let measured_ms = rewiring.measured().step_us / 1e3;
         let launch_wait_ms = rewiring.launch_wait_ms();
+        let no_launch_gaps = no_launch_gaps(&rewiring);
         let marked = typical_key(trace, rewiring.steps.phase);
         let marked = marked.and_then(|key| Some((rewiring.number_of_key(key)?, Some(key.label()))));
         let (typical, typical_label) = marked.unwrap_or_else(|| (rewiring.typical_step(), None));
@@ -117,6 +120,7 @@ impl TracedSteps {
             typical_label,
             has_python_stacks: python_calls >= MANY_PYTHON_CALLS,
             launch_wait_ms,
+            no_launch_gaps,
             arguments,
             tps,
             is_of_known_model,
@@ -328,14 +332,11 @@ impl TracedSteps {
             }),
             latency_scale: None,
             link_note,
-            no_launch_gaps: self
-                .launch_wait_ms
-                .is_none()
-                .then(|| "compute hardly waits for launches in this trace".to_owned()),
             no_link: (self.rewiring.steps.ends == LayerCollectives::Exchanges).then(|| {
                 let is = self.rewiring.provenance;
                 format!("this trace has no all-reduce; its dispatches and combines stay as {is}")
             }),
+            no_launch_gaps: self.no_launch_gaps,
             own_all_reduce: self.run().map(|run| run.backend).filter(|backend| *backend == Backend::Cpu),
         }
     }
@@ -423,7 +424,24 @@ impl TracedSteps {
     }
 }
 
-/// Typical step of a phase by [`typical_step`], from first start to last end as on the timeline; `None` if the trace marks no step of the phase.
+/// Reason why predictions without launch gaps equal those with them, with and without communication; `None` if they differ.
+fn no_launch_gaps(rewiring: &Rewiring) -> Option<&'static str> {
+    if !rewiring.steps.has_launches {
+        return Some("the trace records no launches, so there are no gaps to remove");
+    }
+    let step_us = |architecture: &Architecture, host| {
+        let choice = RewireChoice { host, ..RewireChoice::from_architecture(architecture.clone()) };
+        rewiring.best(&choice).ok().map(|times| times.step_us)
+    };
+    let is_same = |architecture: &Architecture| {
+        let [with, without] = [true, false].map(|host| step_us(architecture, host));
+        with.zip(without).is_some_and(|(with, without)| (without / with - 1.0).abs() < 1e-6)
+    };
+    let same = [Architecture::Standard, Architecture::UpperBound].iter().all(is_same);
+    same.then_some("the trace has no launch gaps to remove")
+}
+
+/// Typical step of a phase by [`typical_step`]; `None` if the trace marks no step of the phase.
 fn typical_key(trace: &Trace, phase: Phase) -> Option<StepKey> {
     let mut windows: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
     for span in trace.spans.iter().filter(|span| span.phase == phase && span.step != NO_STEP) {

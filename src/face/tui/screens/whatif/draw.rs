@@ -316,6 +316,7 @@ fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf)
         });
         let forms = match slider {
             Slider::Alpha if !no_effect => latency_forms(whatif, forms),
+            Slider::LaunchGaps if no_effect => vec!["(no effect)".to_owned(), String::new()],
             Slider::Collective if !no_effect => all_reduce_forms(whatif, before.as_deref(), forms),
             _ => forms,
         };

@@ -96,12 +96,17 @@ impl Acts for WhatIf {
             }
             Act::Recall => self.next_pin(cx),
             Act::Strip => self.turn_strip(cx),
-            Act::LaunchGaps => match self.traced.is_some() {
-                true => {
-                    self.change(|variant, _| variant.no_launch_gaps = !variant.no_launch_gaps);
+            Act::LaunchGaps => {
+                let why = self.profile_values().and_then(|values| values.no_launch_gaps);
+                match (self.traced.is_some(), why) {
+                    (false, _) => cx.inform("a simulated cell has no launch gaps of a trace"),
+                    // an earlier session may have removed them
+                    (true, Some(why)) if !self.variant.no_launch_gaps => cx.inform(why),
+                    (true, _) => {
+                        self.change(|variant, _| variant.no_launch_gaps = !variant.no_launch_gaps);
+                    }
                 }
-                false => cx.inform("a simulated cell has no launch gaps of a trace"),
-            },
+            }
             Act::Base => match (&self.traced, &cx.open_trace) {
                 (Some(_), _) => {
                     let kept =

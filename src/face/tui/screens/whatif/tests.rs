@@ -1059,6 +1059,26 @@ fn the_time_of_a_trace_has_its_provenance() {
     driver.hides("simulator: ");
 }
 
+#[test]
+fn a_trace_without_launch_gaps_says_that_there_are_none_to_remove() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let trace = trace::read(&path.join("traces/h100-standard-tp8-p2p-off.parquet")).unwrap();
+    let target = machine::hardware::Target::from_spec(trace.meta.spec.as_ref().unwrap()).unwrap();
+    let steps = TracedSteps::new(&trace, None, [None; 2], target, Vec::new()).unwrap();
+    let mut driver = on((120, 40));
+    let request = Request::WhatIfTraced(Arc::new(steps), "first".into(), None);
+    let effects = driver.send(Message::Request(request));
+    driver.answer(effects);
+    driver.shows("as traced (no effect)");
+    let why = driver.state.whatif.profile_values().unwrap().no_launch_gaps.expect("a reason");
+    driver.taps("c");
+    driver.shows(why);
+    select(&mut driver, Slider::LaunchGaps);
+    driver.taps("l");
+    assert_eq!(driver.state.whatif.variant, driver.state.whatif.base);
+    assert!(notes(&driver).contains(&format!("launch gaps: no effect: {why}")), "{:?}", notes(&driver));
+}
+
 /// Every backend calls its own all-reduce `nccl` in the options of its runs.
 #[test]
 fn a_trace_of_the_cpu_backend_has_no_all_reduce_of_nccl() {

@@ -485,10 +485,9 @@ fn an_open_trace_is_offered_as_base_and_left_again() {
     driver.taps("f");
     driver.shows("a trace has one batch size");
     driver.taps("c");
-    assert!(driver.state.whatif.variant.no_launch_gaps);
-    driver.shows("none (trace: little)");
-    driver.press(KeyCode::Char('Y'));
-    driver.shows("--no-launches");
+    let why = driver.state.whatif.profile_values().unwrap().no_launch_gaps.expect("a reason");
+    driver.shows(why);
+    assert!(!driver.state.whatif.variant.no_launch_gaps, "a simulated step has no launch gaps");
     driver.taps("B");
     assert!(driver.state.whatif.traced.is_none());
     assert_eq!(driver.state.whatif.variant.cell.model, "llama-3-70b");
