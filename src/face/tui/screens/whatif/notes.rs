@@ -107,8 +107,9 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
     elsewhere + &join_fitting(if has_room { &all } else { &few }, room)
 }
 
-/// Clauses on the fastest architectures, which have these names: their speedup over `standard`, the band within which they tie,
-/// a slower one that is selected, their speedup over a trace or their TPOT, and the limit.
+/// Clauses on the fastest architectures, which have these names: their speedup over `standard` or, as in the table, over the
+/// trace; the band within which they tie, their TPOT, the interval of the first one over the steps of a trace, a slower one
+/// that is selected, and the limit or the trace.
 fn fastest_in_words(
     whatif: &WhatIf,
     answer: &WhatIfAnswer,
@@ -119,16 +120,12 @@ fn fastest_in_words(
     let Some((first_row, first)) = rows.first() else { return Vec::new() };
     let numbers_of =
         |architecture: &Architecture| answer.row(architecture).and_then(|row| row.numbers.as_ref().ok());
-    let standard = numbers_of(&Architecture::Standard);
-    let over_standard = |numbers: &SimulatedMetrics| match whatif.traced.is_some() {
-        // a ratio of two speedups over the same steps, as in the table
-        true => Some(numbers.speedup? / standard?.speedup?),
-        false => numbers.speedup,
-    };
+    let base = base_of(whatif);
+    let at_most = if answer.is_overstated() { "< " } else { "" };
     let range = |all: Vec<f64>, words: &dyn Fn(f64) -> String| {
         extent(all).map_or_else(String::new, |ends| from_to(ends.map(words)))
     };
-    let gain = rows.iter().filter_map(|(_, numbers)| over_standard(numbers)).collect();
+    let gain = rows.iter().filter_map(|(_, numbers)| numbers.speedup).collect();
     let gain = range(gain, &|gain: f64| format!("{gain:.2}x"));
     let ms = rows.iter().map(|(_, numbers)| numbers.tpot_ms).collect();
     let ms = range(ms, &|ms: f64| latency(1e3 * ms));
@@ -139,6 +136,11 @@ fn fastest_in_words(
     };
     let is_none_faster = answer.label(first_row) == "standard";
     let (within, ties) = (band.within(), rows.len() > 1);
+    let ends = first.speedup_95.map(|ends| ends.map(|end| format!("{end:.2}")));
+    // steps of a simulation hardly differ
+    let ends = ends.filter(|[low, high]| low != high);
+    let interval = ends.map_or(String::new(), |[low, high]| format!(" [{low}, {high}]"));
+    let own_interval = if ties { "" } else { &interval };
     let mut clauses = match gain.as_str() {
         _ if is_none_faster && ties => {
             vec![
@@ -148,7 +150,7 @@ fn fastest_in_words(
         }
         _ if is_none_faster => vec![format!("No architecture has a faster {metric} than standard")],
         "" => vec![format!("Fastest {metric}: {names}")],
-        gain => vec![format!("Fastest {metric}, {gain} standard: {names}")],
+        gain => vec![format!("Fastest {metric}, {at_most}{gain} {base}{own_interval}: {names}")],
     };
     if ties && !is_none_faster {
         let tied = match *has_one_band {
@@ -164,12 +166,10 @@ fn fastest_in_words(
     if let (Some(traced), Some(speedup)) = (&whatif.traced, first.speedup) {
         let before = latency(1e3 * traced.measured_ms);
         clauses.push(format!(", {ms}"));
-        let ends = first.speedup_95.map(|ends| ends.map(|end| format!("{end:.2}")));
-        // steps of a simulation hardly differ
-        let ends = ends.filter(|[low, high]| low != high);
-        let interval = ends.map_or(String::new(), |[low, high]| format!(" [{low}, {high}]"));
-        let at_most = if answer.is_overstated() { "< " } else { "" };
-        clauses.push(format!(", {at_most}{speedup:.2}x the trace{interval}"));
+        if ties || is_none_faster {
+            let label = answer.label(first_row);
+            clauses.push(format!("; {label} {at_most}{speedup:.2}x {base}{interval}"));
+        }
         clauses.extend(own);
         clauses.push(format!("; trace {before} ({})", traced.provenance()));
         return clauses;
@@ -178,6 +178,11 @@ fn fastest_in_words(
     let limit = numbers_of(&Architecture::UpperBound).and_then(|limit| limit.speedup);
     clauses.extend(limit.map(|limit| format!("; without communication {limit:.2}x standard")));
     clauses
+}
+
+/// Baseline of all speedups.
+fn base_of(whatif: &WhatIf) -> &'static str {
+    if whatif.traced.is_some() { "the trace" } else { "standard" }
 }
 
 /// What a change made of the selected architecture if that is none of the fastest: `; ladder 1.27x standard, 22.9 ms (was
@@ -200,8 +205,9 @@ fn slower_after_change(
         (Some((_, unit)), Some((number, same))) if unit == same => format!(" (was {number})"),
         _ => format!(" (was {was})"),
     };
-    let base = if whatif.traced.is_some() { "the trace" } else { "standard" };
-    let speedup = own.speedup.map_or_else(String::new, |speedup| format!(" {speedup:.2}x {base},"));
+    let (base, at_most) = (base_of(whatif), if answer.is_overstated() { "< " } else { "" });
+    let speedup =
+        own.speedup.map_or_else(String::new, |speedup| format!(" {at_most}{speedup:.2}x {base},"));
     Some(format!("; {}{speedup} {now}{was}", answer.label(chosen)))
 }
 

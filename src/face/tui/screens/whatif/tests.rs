@@ -790,7 +790,7 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
         u16::MAX,
         &driver.state.cx,
     );
-    assert!(headline.contains("x the trace"), "{headline}");
+    assert!(headline.contains("x the trace") && !headline.contains("x standard"), "{headline}");
     let answer = whatif.answer.as_ref().expect("it is predicted");
     let [low, high] = answer.fastest().rows[0].1.speedup_95.expect("6 steps have an interval");
     let is_alike = format!("{low:.2}") == format!("{high:.2}");
