@@ -359,7 +359,8 @@ impl WhatIfAnswer {
 
     /// Line on the launch-bound steps of a trace; `remove` names the key or option that removes the gaps.
     pub fn launch_bound(&self, remove: &str) -> Option<String> {
-        let LaunchGaps { ms, remedy, is_removed, has_python_stacks, .. } = self.launch_gaps?;
+        let gaps = self.launch_gaps.filter(|_| self.cannot().is_none())?;
+        let LaunchGaps { ms, remedy, is_removed, has_python_stacks, .. } = gaps;
         let wait = latency(1e3 * ms);
         let caution = match has_python_stacks {
             true => "; overstated, as Python stacks slow the host: record without with_stack",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Act;
 use super::layout::{WhatIfAreas, areas_of, tracks};
-use super::notes::{draw_notes, headline, notes, trust};
+use super::notes::{draw_notes, headline, notes, refusal, trust};
 use super::numbers::{bars, pins, pins_in_words};
 use super::plots::{draw_strip, frontier};
 use super::state::{Pin, StripView, WhatIf, letter};
@@ -30,12 +30,11 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
         return;
     };
     let (fastest, trusted) = (cut_left(areas.fastest, 1).1, cut_left(areas.trust, 1).1);
-    if let Some(why) = &whatif.error {
-        let why = format!("no answer: {}", why.lines().next().unwrap_or_default());
-        line(buf, fastest, 0, &[(&why, theme.style(Role::Warn))]);
-    } else {
-        let sentence = headline(whatif, answer, fastest.width, cx);
-        line(buf, fastest, 0, &[(&sentence, theme.style(Role::Title))]);
+    let sentence = headline(whatif, answer, fastest.width, cx);
+    let is_refused = refusal(whatif, answer).is_some();
+    let role = if is_refused { Role::Warn } else { Role::Title };
+    line(buf, fastest, 0, &[(&sentence, theme.style(role))]);
+    if !is_refused {
         let (clauses, is_warning) = trust(whatif, answer);
         let role = if is_warning { Role::Warn } else { Role::Dim };
         line(buf, trusted, 0, &[(&join_fitting(&clauses, trusted.width), theme.style(role))]);

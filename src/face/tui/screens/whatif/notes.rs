@@ -75,10 +75,17 @@ fn clause_rows(text: &str, width: u16, most: usize) -> Vec<String> {
     }
 }
 
-/// Answer in one line, as many clauses as fit: the fastest architecture, or the launch gaps that hide its gain.
+/// Reason why the present values have no numbers, as a headline; `None` if they have some.
+pub fn refusal(whatif: &WhatIf, answer: &WhatIfAnswer) -> Option<String> {
+    let of_values = whatif.error.as_ref().map(|why| format!("No answer: {}", why.replace('\n', ": ")));
+    of_values.or_else(|| answer.cannot().map(|why| format!("No architecture can run: {why}")))
+}
+
+/// Answer in one line, as many clauses as fit: the fastest architecture, the launch gaps that hide its gain, or the reason why
+/// there are no numbers.
 pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context) -> String {
-    if let Some(why) = answer.cannot() {
-        return join_fitting(&["no architecture can run".to_owned(), format!(": {why}")], room);
+    if let Some(why) = refusal(whatif, answer) {
+        return cut(&why, room);
     }
     if let Some((gaps, [alone, wired])) = answer.launches_hide_gains() {
         let LaunchGaps { remedy, has_python_stacks, .. } = gaps;
@@ -494,7 +501,10 @@ pub fn notes(whatif: &WhatIf, body: Rect, cx: &Context) -> Vec<ScreenNote> {
     let areas = areas_of(body, whatif);
     let room = areas.fastest.width.saturating_sub(1);
     let mut notes = Vec::new();
-    let (clauses, _) = trust(whatif, answer);
+    let clauses = match refusal(whatif, answer) {
+        Some(_) => Vec::new(),
+        None => trust(whatif, answer).0,
+    };
     let rows = [headline(whatif, answer, room, cx), join_fitting(&clauses, room)];
     let whole = [headline(whatif, answer, u16::MAX, cx), join_fitting(&clauses, u16::MAX)];
     for (row, whole) in rows.into_iter().zip(whole).filter(|(_, whole)| !whole.is_empty()) {

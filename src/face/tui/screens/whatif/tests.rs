@@ -426,6 +426,7 @@ fn what_cannot_be_simulated_says_so_and_keeps_the_last_numbers() {
     driver.state.whatif.variant.cell.model = "no-model".into();
     driver.taps("j");
     assert!(driver.screen().contains("✘") && driver.screen().contains("no-model"));
+    driver.shows(" No answer: ");
     assert_eq!(tpot(&driver.state, "standard"), standard);
     // out of memory: the rows say so, the rest of the screen stays
     let mut driver = on((120, 40));
@@ -523,6 +524,8 @@ fn a_combination_that_cannot_run_says_why_and_how_to_leave_it_and_knobs_stay() {
         "{shown}"
     );
     assert!(shown.contains("or TP (8: whole") && shown.contains("u undoes the last change"), "{shown}");
+    let headline = shown.lines().nth(2).unwrap_or_default();
+    assert!(headline.starts_with(" No architecture can run: EP 3 must be 1"), "{shown}");
     assert!(
         !shown.contains("1 ns") && shown.contains("no frontier: no architecture can run"),
         "{shown}"
