@@ -268,7 +268,8 @@ fn sliders(buf: &mut Buffer, areas: &WhatIfAreas, theme: Theme, whatif: &WhatIf)
     let mark =
         |arrow: &str, rows: usize| if rows > 0 { format!(" {arrow} {rows}") } else { String::new() };
     if above + below > 0 && area.y > areas.header.y {
-        let more = format!("{}{} more sliders", mark("↑", above), mark("↓", below));
+        let sliders = if above + below == 1 { "slider" } else { "sliders" };
+        let more = format!("{}{} more {sliders}", mark("↑", above), mark("↓", below));
         put(buf, areas.header.union(area), area.x, area.y - 1, &more, theme.style(Role::Key));
     }
     for (index, y) in whatif.list.rows(all.len(), area) {
