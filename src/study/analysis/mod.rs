@@ -99,7 +99,7 @@ pub use sets::{CellSet, Varied, comparable, differ_in_model, joined_labels, sett
 pub use side_by_side::{
     ComparedSide, Decoding, Difference, MeasureValues, SideBySide, rest_name, side_by_side,
 };
-pub(crate) use steps::step_windows;
+pub(crate) use steps::{step_extents, step_windows};
 pub use steps::{StepSummary, StepTime, UNKNOWN_WORK, mixed_steps, steps, steps_table, typical_step};
 pub use trainings::{
     ArchitectureCurve, ComparedTrainings, CurvePoint, TrainingSet, compared_trainings, one_training_set,

@@ -97,6 +97,22 @@ pub fn step_windows(trace: &Trace) -> HashMap<u32, Vec<(TimeInterval, StepKey)>>
     windows
 }
 
+/// Steps of a trace in order of time, each from its first start to its last end over all ranks (ns), as the timeline draws
+/// them: without the gap to the next step, which [`step_windows`] include.
+pub fn step_extents(trace: &Trace) -> Vec<(TimeInterval, StepKey)> {
+    let runs = SpanRuns::new(trace, &Selection::default());
+    let mut extents: Vec<(TimeInterval, StepKey)> = numbered(&runs)
+        .par_iter()
+        .filter_map(|(key, of_step)| {
+            let spans = of_step.iter().flat_map(|run| &trace.spans[run.at.clone()]);
+            let times = spans.map(|span| (span.start_ns, span.end_ns));
+            Some((times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?, *key))
+        })
+        .collect();
+    extents.sort_unstable_by_key(|((from, _), key)| (*from, *key));
+    extents
+}
+
 /// Index of the typical one of successive steps with these lengths: the one nearest to the median length; of several, the
 /// one nearest to the middle.
 pub fn typical_step(lengths: &[i64]) -> Option<usize> {

@@ -856,6 +856,13 @@ fn measured() -> TracedSteps {
     TracedSteps::new(&trace, None, [None; 2], target, Vec::new()).unwrap()
 }
 
+/// The timeline opens this trace on step 33, the nearest to the median from first start to last end; with the gaps to the
+/// next steps it would be step 11.
+#[test]
+fn the_typical_step_of_a_trace_is_the_one_of_the_timeline() {
+    assert_eq!(measured().typical_label.as_deref(), Some("step 33"));
+}
+
 #[test]
 fn predictions_from_a_trace_tie_within_the_error_that_is_stated() {
     let traced = measured();

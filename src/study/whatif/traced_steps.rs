@@ -1,7 +1,5 @@
 //! Sliders over the measured steps of a trace; [`crate::rewire`] predicts their times.
 
-use std::collections::BTreeMap;
-
 use rayon::prelude::*;
 
 use super::answer::{
@@ -10,7 +8,7 @@ use super::answer::{
 };
 use super::question::{TPS, WhatIfQuestion, compare_with, own_link};
 use super::variant::WhatIfVariant;
-use crate::analysis::typical_step;
+use crate::analysis::{step_extents, typical_step};
 use crate::rewire::{
     LayerCollectives, RewireAnswer, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection,
 };
@@ -22,7 +20,7 @@ use plan::{Architecture, Phase};
 use run::sim::Simulator;
 use table::{Backend, Provenance, Spec};
 use trace::overlap::StepKey;
-use trace::{ImportReport, NO_STEP, Trace};
+use trace::{ImportReport, Trace};
 
 /// Measured steps of a trace with their kernels and all-reduces, as the starting point of the sliders. All numbers are
 /// medians over the steps, as in [`crate::verdict`] and `ladderscope rewire`.
@@ -441,17 +439,12 @@ fn no_launch_gaps(rewiring: &Rewiring) -> Option<&'static str> {
     same.then_some("the trace has no launch gaps to remove")
 }
 
-/// Typical step of a phase by [`typical_step`]; `None` if the trace marks no step of the phase.
+/// Typical step of a phase by [`typical_step`], from the lengths that the timeline compares; `None` if the trace marks no step
+/// of the phase.
 fn typical_key(trace: &Trace, phase: Phase) -> Option<StepKey> {
-    let mut windows: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
-    for span in trace.spans.iter().filter(|span| span.phase == phase && span.step != NO_STEP) {
-        let window = windows.entry(StepKey::from_span(span)).or_insert((span.start_ns, span.end_ns));
-        *window = (window.0.min(span.start_ns), window.1.max(span.end_ns));
-    }
-    let mut steps: Vec<(i64, StepKey, i64)> =
-        windows.into_iter().map(|(key, (from, to))| (from, key, to - from)).collect();
-    steps.sort_unstable();
-    let lengths: Vec<i64> = steps.iter().map(|(.., length)| *length).collect();
+    let mut steps = step_extents(trace);
+    steps.retain(|(_, key)| key.phase == phase);
+    let lengths: Vec<i64> = steps.iter().map(|((from, to), _)| to - from).collect();
     typical_step(&lengths).map(|at| steps[at].1)
 }
 
