@@ -623,8 +623,7 @@ fn remedies(trace: &Trace, selection: &Selection, setting: &Setting) -> Result<P
     let steps = &rewiring.steps;
     // while the host delays everything, other remedies only help after that one
     let host = !steps.is_launch_bound();
-    let python_calls = trace.meta.import.as_ref().map_or(0, ImportReport::python_calls);
-    let is_at_most = !host && python_calls >= MANY_PYTHON_CALLS;
+    let is_at_most = !host && rewiring.has_python_stacks;
     let plain = |architecture| RewireChoice { host, ..RewireChoice::from_architecture(architecture) };
     let mut choices: Vec<(&str, RewireChoice)> = Vec::new();
     if !host {

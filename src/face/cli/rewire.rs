@@ -136,7 +136,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let mut rewiring = Rewiring::new(&opened.trace, &asked, &setting)?;
     rewiring.steps.notes.extend(rewiring.late_launches());
     let answers = answers(&rewiring, &choices(args))?;
-    let csv = || answers_table(&rewiring, &answers).csv(Sourced::ByRow);
+    let csv = || answers_table(&rewiring, &answers, false).csv(Sourced::ByRow);
     if let Some(name) = &args.save {
         let trace = Some(match &opened.record {
             Some(record) => record.run.clone(),
@@ -330,6 +330,8 @@ struct PrintedAnswer<'a> {
     share: f64,
     /// True if kernels wait for their launches as in the trace.
     launches: bool,
+    /// True if the speedups are upper bounds: launch gaps that Python stacks lengthened are removed.
+    speedup_is_upper_bound: bool,
     /// Latency without contention between lanes.
     alone: RewiredTimes,
     /// Latency with the profile's contention; null without a profile.
@@ -390,6 +392,7 @@ impl<'a> PrintedAnswer<'a> {
             micro_batches: choice.micro_batches,
             share: choice.share,
             launches: choice.host,
+            speedup_is_upper_bound: rewiring.is_overstated(choice),
             alone: answer.alone,
             contended: answer.contended,
             error: rewiring.error(choice),
@@ -440,20 +443,25 @@ fn headline(rewiring: &Rewiring, answers: &[RewireAnswer]) -> String {
         all.max_by(|a, b| a.best().speedup.total_cmp(&b.best().speedup))
     };
     let measured = latency(rewiring.measured().step_us);
+    let at_most = |answer: &RewireAnswer| match rewiring.is_overstated(&answer.choice) {
+        true => "< ",
+        false => "",
+    };
     let gain = fastest(false).filter(|best| best.best().speedup >= LEAST_GAIN).map(|best| {
         let RewiredTimes { step_us, speedup, speedup_95, .. } = best.best();
         let interval = speedup_95.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
         let step = latency(step_us);
         format!(
-            "Fastest: {}, {speedup:.2}x{interval} ({measured} to {step} per step)",
-            best.choice.label()
+            "Fastest: {}, {}{speedup:.2}x{interval} ({measured} to {step} per step)",
+            best.choice.label(),
+            at_most(best)
         )
     });
     let gain = gain.unwrap_or_else(|| {
         format!("No gain: no variant is more than 1 % faster than the traced step of {measured}")
     });
     let limit = fastest(true).map_or(String::new(), |limit| {
-        format!("; limit without communication: {:.2}x", limit.best().speedup)
+        format!("; limit without communication: {}{:.2}x", at_most(limit), limit.best().speedup)
     });
     format!("{gain}{limit}.")
 }
@@ -509,7 +517,7 @@ fn text(rewiring: &Rewiring, answers: &[RewireAnswer], machine: &str, no_launche
         text += &output::wrapped("note      ", &note, 10);
     }
     text += "\n";
-    text += &output::aligned(&answers_table(rewiring, answers));
+    text += &output::aligned(&answers_table(rewiring, answers, true));
     let has_intervals = answers.iter().any(|answer| answer.alone.speedup_95.is_some());
     let between = match has_intervals {
         true => ". Speedup: median [range of 95 % of the steps]",
@@ -523,6 +531,11 @@ fn text(rewiring: &Rewiring, answers: &[RewireAnswer], machine: &str, no_launche
         ),
         0,
     );
+    if answers.iter().any(|answer| rewiring.is_overstated(&answer.choice)) {
+        let why =
+            "<: upper bounds, as Python stacks slow the host of this trace; record without with_stack.";
+        text += &output::wrapped("", why, 0);
+    }
     let unmerged = answers.iter().filter_map(|answer| rewiring.unmerged(&answer.choice.architecture));
     for note in unmerged.collect::<BTreeSet<String>>() {
         text += &output::wrapped("", &format!("{}.", capitalized(&note)), 0);

@@ -12,6 +12,7 @@ use super::collective::{
 use super::steps::{LayerCollectives, RecordedStep, RecordedSteps, StepSelection, spread};
 use super::wire::{AssignedPlan, ContentionLosses, WiringOptions, middle};
 use crate::validate::{Changes, TieBand, nearest_error, rewired_error};
+use crate::verdict::MANY_PYTHON_CALLS;
 use crate::whatif::set_link;
 use base::error::{Error, Result};
 use base::statistics::{interval95, median};
@@ -24,7 +25,7 @@ use table::render::{Shown, Table};
 use table::{Backend, Collective, Link, P2p, Provenance, Spec};
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{difference, length, union};
-use trace::{OperationKind, Span, Trace, TraceMeta, operations};
+use trace::{ImportReport, OperationKind, Span, Trace, TraceMeta, operations};
 
 /// Minimum steps for an interval.
 const LEAST_STEPS: usize = 6;
@@ -93,6 +94,8 @@ pub struct Rewiring {
     as_traced: Arc<Mutex<Vec<(ContentionLosses, StepReplays)>>>,
     /// Name of the traced hardware among validated traces; `None` if unknown.
     hardware: Option<String>,
+    /// True if the trace was recorded with Python stacks, which slow the host and so lengthen launch gaps.
+    pub(crate) has_python_stacks: bool,
 }
 
 /// Minimum speedup that late launches take away, for a note.
@@ -180,6 +183,7 @@ impl Rewiring {
         let cell = spec.cloned();
         let shape = spec.and_then(|spec| Model::resolve(&spec.model).ok()).map(|model| model.shape);
         let as_traced = Arc::default();
+        let python_calls = trace.meta.import.as_ref().map_or(0, ImportReport::python_calls);
         Ok(Self {
             steps,
             provenance,
@@ -193,6 +197,7 @@ impl Rewiring {
             chosen,
             as_traced,
             hardware,
+            has_python_stacks: python_calls >= MANY_PYTHON_CALLS,
         })
     }
 
@@ -305,6 +310,11 @@ impl Rewiring {
     /// Options of the traced run; `None` for other engines' traces.
     pub(crate) fn cell(&self) -> Option<&Spec> {
         self.cell.as_ref()
+    }
+
+    /// True if a choice removes launch gaps that Python stacks lengthened, so that its speedup is an upper bound.
+    pub fn is_overstated(&self, choice: &RewireChoice) -> bool {
+        self.has_python_stacks && self.steps.is_launch_bound() && !choice.host
     }
 
     /// True if the shape of the traced model is known, so that [`Self::tp_problem`] can check it.
@@ -749,10 +759,11 @@ struct Row<'a> {
     contended: Option<&'a RewiredTimes>,
     error: String,
     contended_error: Option<String>,
+    is_overstated: bool,
 }
 
-/// Measured steps, then every answer.
-pub fn answers_table(rewiring: &Rewiring, answers: &[RewireAnswer]) -> Table {
+/// Measured steps, then every answer. For people, `<` precedes speedups that are upper bounds; files have a column instead.
+pub fn answers_table(rewiring: &Rewiring, answers: &[RewireAnswer], is_for_people: bool) -> Table {
     let measured = rewiring.measured();
     let first = Row {
         name: match rewiring.provenance {
@@ -765,6 +776,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[RewireAnswer]) -> Table {
         contended: rewiring.target.is_some().then_some(&measured),
         error: String::new(),
         contended_error: None,
+        is_overstated: false,
     };
     let rest = answers.iter().map(|answer| Row {
         name: answer.choice.label(),
@@ -774,10 +786,14 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[RewireAnswer]) -> Table {
         contended: answer.contended.as_ref(),
         error: rewiring.error(&answer.choice),
         contended_error: rewiring.contended_error(answer),
+        is_overstated: rewiring.is_overstated(&answer.choice),
     });
     let rows: Vec<Row<'_>> = std::iter::once(first).chain(rest).collect();
     let end = |pair: Option<[f64; 2]>, at: usize| Shown::number(pair.map(|pair| pair[at]), 3);
-    let speedup = |times: &RewiredTimes| Shown::Interval(times.speedup, times.speedup_95, 2);
+    let speedup = |row: &Row<'_>, times: &RewiredTimes| {
+        let shown = Shown::Interval(times.speedup, times.speedup_95, 2);
+        if row.is_overstated && is_for_people { Shown::text(format!("< {shown}")) } else { shown }
+    };
     Table::from_rows(
         &rows,
         &[
@@ -785,18 +801,21 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[RewireAnswer]) -> Table {
             ("provenance|", &|row| Shown::text(row.provenance)),
             ("collective|", &|row| Shown::text(&row.collective)),
             ("step_us", &|row| Shown::Time(row.alone.step_us)),
-            ("speedup", &|row| speedup(row.alone)),
+            ("speedup", &|row| speedup(row, row.alone)),
             ("exposed_us", &|row| Shown::Time(row.alone.exposed_us)),
             ("contended_step_us|contended step", &|row| {
                 Shown::time(row.contended.map(|times| times.step_us))
             }),
-            ("contended_speedup|contended speedup", &|row| row.contended.map_or(Shown::None, speedup)),
+            ("contended_speedup|contended speedup", &|row| {
+                row.contended.map_or(Shown::None, |times| speedup(row, times))
+            }),
             ("speedup_low|", &|row| end(row.alone.speedup_95, 0)),
             ("speedup_high|", &|row| end(row.alone.speedup_95, 1)),
             ("step_low_us|", &|row| end(row.alone.step_us_95, 0)),
             ("step_high_us|", &|row| end(row.alone.step_us_95, 1)),
             ("contended_speedup_low|", &|row| end(row.contended.and_then(|of| of.speedup_95), 0)),
             ("contended_speedup_high|", &|row| end(row.contended.and_then(|of| of.speedup_95), 1)),
+            ("speedup_is_upper_bound|", &|row| Shown::text(row.is_overstated)),
             ("error|", &|row| Shown::text(&row.error)),
             ("contended_error|", &|row| row.contended_error.as_ref().map_or(Shown::None, Shown::text)),
         ],

@@ -570,6 +570,18 @@ fn what_if_carries_the_caution_on_python_stacks() {
     assert!(!answer.is_overstated(), "the gaps are still there");
     let without_gaps = WhatIfVariant { no_launch_gaps: true, ..traced.base.clone() };
     assert!(traced.answer(&without_gaps).unwrap().is_overstated());
+    // so does `rewire --no-launches`
+    let rewiring = Rewiring::new(&trace, &StepSelection::default(), &setting()).unwrap();
+    let answer = |host| {
+        let choice = RewireChoice { host, ..RewireChoice::from_architecture(Architecture::Standard) };
+        rewiring.answer(&choice).unwrap()
+    };
+    let shown =
+        |host, is_for_people| crate::rewire::answers_table(&rewiring, &[answer(host)], is_for_people);
+    assert!(shown(false, true).aligned().contains("< "), "{}", shown(false, true).aligned());
+    assert!(!shown(true, true).aligned().contains("< "), "the gaps are still there");
+    let csv = shown(false, false).csv(table::render::Sourced::ByRow);
+    assert!(!csv.contains("< ") && csv.contains(",true,"), "{csv}");
 }
 
 /// The sliders over a trace have the verdict's remedies, with the same numbers.

@@ -12,15 +12,14 @@ use crate::analysis::{step_extents, typical_step};
 use crate::rewire::{
     LayerCollectives, RewireAnswer, RewireChoice, RewiredTimes, Rewiring, Setting, StepSelection,
 };
-use crate::verdict::MANY_PYTHON_CALLS;
 use base::error::{Error, Result};
 use base::text::{counted, latency};
 use machine::hardware::Target;
 use plan::{Architecture, Phase};
 use run::sim::Simulator;
 use table::{Backend, Provenance, Spec};
+use trace::Trace;
 use trace::overlap::StepKey;
-use trace::{ImportReport, Trace};
 
 /// Measured steps of a trace with their kernels and all-reduces, as the starting point of the sliders. All numbers are
 /// medians over the steps, as in [`crate::verdict`] and `ladderscope rewire`.
@@ -36,8 +35,6 @@ pub struct TracedSteps {
     pub typical: u32,
     /// Label of the typical step, as on the timeline; `None` if the trace does not mark its steps.
     pub typical_label: Option<String>,
-    /// True if the trace was recorded with Python stacks, which slow the host and so lengthen launch gaps.
-    has_python_stacks: bool,
     /// Time in which the GPU waits for launches in a step, as the verdict on the trace counts it (ms); `None` unless that
     /// is much.
     launch_wait_ms: Option<f64>,
@@ -97,7 +94,6 @@ impl TracedSteps {
         let marked = typical_key(trace, rewiring.steps.phase);
         let marked = marked.and_then(|key| Some((rewiring.number_of_key(key)?, Some(key.label()))));
         let (typical, typical_label) = marked.unwrap_or_else(|| (rewiring.typical_step(), None));
-        let python_calls = trace.meta.import.as_ref().map_or(0, ImportReport::python_calls);
         let has_link = |tp: &u32| target.profile.link_problem(cell.collective, cell.p2p, *tp).is_none();
         // a trace of another program does not name its model; only divisors of the traced TP are known to divide its heads
         let is_of_known_model = rewiring.knows_model();
@@ -116,7 +112,6 @@ impl TracedSteps {
             measured_ms,
             typical,
             typical_label,
-            has_python_stacks: python_calls >= MANY_PYTHON_CALLS,
             launch_wait_ms,
             no_launch_gaps,
             arguments,
@@ -286,7 +281,7 @@ impl TracedSteps {
         Some(LaunchGaps {
             ms,
             remedy: self.rewiring.steps.launch_remedy(),
-            has_python_stacks: self.has_python_stacks,
+            has_python_stacks: self.rewiring.has_python_stacks,
             is_removed,
             speedups_without: if gains_nothing && !is_removed { speedups_without() } else { None },
         })
