@@ -149,6 +149,22 @@ fn a_value_is_whole_and_that_of_the_base_is_beside_it_or_in_the_note() {
     assert!(!row(&driver).contains('─'), "{}", driver.screen());
 }
 
+/// The table lists few architectures, but the selected one always has a row.
+#[test]
+fn a_selected_architecture_has_a_row_in_every_window() {
+    for size in [(60, 16), (80, 24), (120, 40)] {
+        let mut driver = on(size);
+        driver.state.whatif.change(|variant, _| variant.cell.batch = 4);
+        for name in ["stale:2", "partial:0.5+ladder"] {
+            driver.state.whatif.change(|variant, _| variant.cell.architecture = name.parse().unwrap());
+            driver.taps("jk");
+            let shown = driver.screen();
+            let start: String = name.chars().take(7).collect();
+            assert!(shown.contains(&format!("▸{start}")), "{name}: {shown}");
+        }
+    }
+}
+
 #[test]
 fn while_a_key_is_held_the_screen_follows_and_ends_at_the_newest() {
     let mut driver = on((120, 40));
