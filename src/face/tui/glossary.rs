@@ -67,7 +67,7 @@ const COMPARE: [Meaning; 9] = [
     ("≈", "a tie: within the simulator's error, or not significant", "close same"),
     ("†", "differs from the published speedup", "paper arxiv"),
     ("?", "no verdict: too few samples, or rounds measured apart", "few unknown"),
-    ("!", "the upper bound is slower than a choice: noise", "warning"),
+    ("!", "above the upper bound, or the bound itself: noise", "warning limit"),
     ("▲ ▼", "faster, slower than the baseline; in a header: order of the column", "verdict sort"),
     ("·", "no significant difference", "noise chance"),
     ("●", "a marked row", "selected"),

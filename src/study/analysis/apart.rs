@@ -39,20 +39,41 @@ pub(super) fn runs_apart<'a>(
     runs.into_iter().map(since_first).filter(|(_, since)| *since > limit).collect()
 }
 
+/// Longest time from a run of the baseline to one of the cell in a round that was measured apart, negative if the cell ran
+/// first; `None` if they share no such round. Takes the runs of both.
+pub fn measured_apart<'a>(
+    baseline: impl IntoIterator<Item = &'a Record>,
+    cell: impl IntoIterator<Item = &'a Record>,
+) -> Option<SignedDuration> {
+    let baseline: Vec<&Record> = baseline.into_iter().collect();
+    let cell: Vec<&Record> = cell.into_iter().collect();
+    let has = |runs: &[&Record], round: u32| runs.iter().any(|run| run.round == round);
+    let late = runs_apart([baseline.iter().copied(), cell.iter().copied()]).into_iter();
+    let shared = late.filter(|(run, _)| has(&baseline, run.round) && has(&cell, run.round));
+    let (run, since) = shared.max_by_key(|(_, since)| *since)?;
+    let is_of_baseline = baseline.iter().any(|of| std::ptr::eq(*of, run));
+    Some(if is_of_baseline { -since } else { since })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use table::testing::record;
 
-    /// Minutes by which runs are apart, of two cells that ran at these minutes.
-    fn apart(cells: [&[u32]; 2]) -> Vec<(u32, i64)> {
+    /// Runs of a cell in rounds 0, 1, ... at these minutes.
+    fn runs_at(minutes: &[u32]) -> Vec<Record> {
         let run = |(round, minute): (u32, &u32)| {
             let mut run = record("r", |_| (), round, &[(1.0, 1.0)]);
             run.experiment = Some("hide".into());
             run.created = format!("2026-01-01T{:02}:{:02}:00Z", minute / 60, minute % 60);
             run
         };
-        let cells = cells.map(|minutes| (0..).zip(minutes).map(run).collect::<Vec<Record>>());
+        (0..).zip(minutes).map(run).collect()
+    }
+
+    /// Minutes by which runs are apart, of two cells that ran at these minutes.
+    fn apart(cells: [&[u32]; 2]) -> Vec<(u32, i64)> {
+        let cells = cells.map(runs_at);
         let apart = runs_apart(&cells);
         apart.iter().map(|(run, since)| (run.round, since.as_mins())).collect()
     }
@@ -66,5 +87,16 @@ mod tests {
         assert_eq!(apart([&[0, 60, 120], &[50, 110, 170]]), [], "rounds that last an hour");
         assert_eq!(apart([&[0], &[50]]), [], "a single round says nothing about its length");
         assert_eq!(apart([&[0], &[70]]), [(0, 70)]);
+    }
+
+    #[test]
+    fn a_cell_is_measured_after_or_before_its_baseline() {
+        let minutes = |baseline: &[u32], cell: &[u32]| {
+            let [baseline, cell] = [baseline, cell].map(runs_at);
+            measured_apart(&baseline, &cell).map(|apart| apart.as_mins())
+        };
+        assert_eq!(minutes(&[0, 2, 4], &[1, 3, 45]), Some(41));
+        assert_eq!(minutes(&[0, 2, 45], &[1, 3, 4]), Some(-41));
+        assert_eq!(minutes(&[0, 2, 4], &[1, 3, 5]), None);
     }
 }

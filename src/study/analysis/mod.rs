@@ -42,6 +42,7 @@ mod side_by_side;
 mod steps;
 mod trainings;
 
+pub use apart::measured_apart;
 pub use arrivals::{Arrival, RankArrivals, Stragglers, estimated_skew};
 pub use clocks::{Clocks, StepAlignment, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};

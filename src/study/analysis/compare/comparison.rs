@@ -20,7 +20,7 @@ use super::matching::PooledCell;
 use super::pivot::Axis;
 use crate::analysis::filter::{Filter, Term, Test, has_word};
 use crate::analysis::side_by_side::Difference;
-use crate::analysis::{PublishedValue, RunTable};
+use crate::analysis::{PublishedValue, RunTable, is_measured_apart};
 use crate::validate::TieBand;
 use base::error::Error;
 use base::text::{counted, whole_percent};
@@ -70,7 +70,7 @@ pub struct Comparison {
     /// Overlap of the compared cell in the decode phase (%).
     pub overlap_pct: Option<f64>,
     /// Gap closed by the compared cell: (standard - cell) / (standard - upper-bound) in TPOT. Needs runs of
-    /// `standard` and `upper-bound`; null if upper-bound is not faster than standard.
+    /// `standard` and `upper-bound`; null if upper-bound is not faster than standard, or if they were measured apart.
     pub hidden_share: Option<f64>,
     /// Interval of the gap closed, from the same rounds of all three cells; null without a share, for the two limits,
     /// and if the gap between standard and upper-bound may be 0.
@@ -84,9 +84,15 @@ pub struct Comparison {
     /// Number of rounds that both cells have, but measured so long after each other that the machine may have changed.
     #[serde(skip)]
     pub rounds_apart: usize,
-    /// Longest time between the runs of such a round.
+    /// Longest time from the baseline to the cell in such a round, negative if the cell ran first.
     #[serde(skip)]
     pub longest_apart: Option<SignedDuration>,
+    /// True if too few rounds of the two cells and `upper-bound` were measured together: the gap closed is unknown.
+    #[serde(skip)]
+    pub is_gap_apart: bool,
+    /// True if noise or drift puts the cell above `upper-bound` of its setting.
+    #[serde(skip)]
+    pub is_above_limit: bool,
     /// Published speedup of these cells with the error of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_speedup: Option<PublishedValue>,
@@ -225,10 +231,17 @@ impl Comparison {
     /// Reason for [`PairVerdict::Unknown`].
     pub fn why_unknown(&self) -> String {
         match (self.longest_apart, self.baseline_side.rounds.min(self.side.rounds)) {
-            (Some(apart), _) => format!("measured {} apart", minutes(apart)),
+            (Some(apart), _) => format!("measured {} apart", minutes(apart.abs())),
             (None, 2) => "too few rounds".into(),
             (None, _) => "too few samples".into(),
         }
+    }
+
+    /// Longest time by which the cell was measured apart from its baseline of this name: `41 min after standard`.
+    pub fn apart_from(&self, baseline: &str) -> Option<String> {
+        let apart = self.longest_apart?;
+        let order = if apart.is_negative() { "before" } else { "after" };
+        Some(format!("{} {order} {baseline}", minutes(apart.abs())))
     }
 
     /// Verdict on the ratio: significant by the adjusted p-value (between simulations: above the simulator's error),
@@ -557,17 +570,20 @@ pub fn less_work(spec: &Spec) -> Option<&'static str> {
 }
 
 /// True if another measured cell of the same setting is faster than this `upper-bound`, although it does no less work.
+/// Cells that were measured apart show nothing.
 pub fn is_beaten_by_noise<'a>(
     limit: &Comparison,
     pairs: impl IntoIterator<Item = &'a Comparison>,
 ) -> bool {
     let beats = |pair: &Comparison| {
         !pair.is_limit()
+            && !is_measured_apart(pair)
             && pair.baseline_run == limit.baseline_run
             && pair.speedup > limit.speedup * (1.0 + LEAST_DIFFERENCE)
             && less_work(&pair.side.spec).is_none()
     };
-    limit.is_limit() && !limit.is_simulated() && pairs.into_iter().any(beats)
+    let is_measured = limit.is_limit() && !limit.is_simulated() && !is_measured_apart(limit);
+    is_measured && pairs.into_iter().any(beats)
 }
 
 /// Remark on cells that beat `upper-bound` in the same setting because they do less work; `setting` names the setting
@@ -577,7 +593,7 @@ pub fn beaten_limit(
     setting: impl Fn(&Comparison) -> String,
 ) -> Option<String> {
     let (limits, choices): (Vec<&Comparison>, Vec<&Comparison>) =
-        report.pairs.iter().partition(|pair| pair.is_limit());
+        report.pairs.iter().filter(|pair| !is_measured_apart(pair)).partition(|pair| pair.is_limit());
     // skip large grids without upper-bound
     let choices = choices.into_iter().filter(|_| !limits.is_empty());
     let beaten = choices.filter_map(|pair| {

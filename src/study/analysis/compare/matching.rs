@@ -16,7 +16,7 @@ use super::comparison::Flag;
 use super::pivot::Axis;
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Decoding;
-use crate::analysis::apart::runs_apart;
+use crate::analysis::apart::{measured_apart, runs_apart};
 use crate::analysis::noise::mean_step_ms;
 use base::statistics::{
     LEAST_SAMPLES, distinct, extent, interval_of_few, interval_over_rounds, interval95, median, p_value,
@@ -73,8 +73,8 @@ pub(super) fn cells(records: &[Record]) -> Vec<PooledCell> {
 /// Index of a cell, its gap closed and the interval of that.
 type MeasuredShare = (usize, Option<f64>, Option<[f64; 2]>);
 
-/// Gaps closed by the cells of a setting: none if standard and upper-bound differ by no more than noise, so that the interval
-/// of the gap includes 0.
+/// Gaps closed by the cells of a setting: none if standard and upper-bound were measured apart, or differ by no more than
+/// noise, so that the interval of the gap includes 0.
 fn measured_shares(cells: &[PooledCell], setting: &[usize]) -> Vec<MeasuredShare> {
     let limit = |at: &usize| table::limit(&cells[*at].record.spec);
     let last = |wanted| setting.iter().rfind(|at| limit(at) == Some(wanted)).map(|at| &cells[*at]);
@@ -85,7 +85,12 @@ fn measured_shares(cells: &[PooledCell], setting: &[usize]) -> Vec<MeasuredShare
         let gap = interval_over_rounds([&a, &b], |[standard, bound]| (standard / bound).ln());
         gap.is_some_and(|[low, _]| low <= 0.0)
     });
+    let are_limits_apart =
+        limits.is_some_and(|(standard, bound)| ComparedRounds::new(&[standard, bound]).are_too_few());
     let judge = |at: &usize| {
+        if are_limits_apart {
+            return (*at, None, None);
+        }
         let cell = &cells[*at];
         let limits = limits.filter(|_| limit(at).is_none() && !has_no_gap);
         let compared = limits.map(|(standard, bound)| with_shared_rounds([standard, cell, bound]));
@@ -110,6 +115,11 @@ fn measured_shares(cells: &[PooledCell], setting: &[usize]) -> Vec<MeasuredShare
 impl PooledCell {
     pub(super) fn decoding(&self) -> Decoding<'_> {
         Decoding { decode_ms: self.metrics.decode_ms, overlap: self.record.overlap.as_ref() }
+    }
+
+    /// Longest time by which the cell was measured after its baseline, if [apart](measured_apart) from it.
+    pub(super) fn apart_from(&self, baseline: &Self) -> Option<SignedDuration> {
+        measured_apart(&baseline.runs, &self.runs)
     }
 
     pub fn new(runs: &CellRuns<'_>) -> Option<Self> {

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rayon::prelude::*;
 
 use self::comparison::{LEVEL, minutes};
-use self::matching::{Ratio, cells, with_shared_rounds};
+use self::matching::{ComparedRounds, Ratio, cells, with_shared_rounds};
 use crate::analysis::noise::flags;
 use crate::analysis::{Difference, PublishedValue, Varied};
 use crate::validate::TieBand;
@@ -102,6 +102,7 @@ impl Cells {
         set_bands(&mut pairs, cells);
         let adjusted = adjust_all(&mut pairs);
         set_ties(&mut pairs, cells);
+        mark_above_limit(&mut pairs);
         Ok(ComparisonReport {
             by: axis.to_string(),
             values: in_order(matching.values().to_vec()),
@@ -208,6 +209,22 @@ fn set_ties(pairs: &mut [Comparison], cells: &[PooledCell]) {
     }
 }
 
+/// Marks the measured pairs that noise or drift puts above `upper-bound` of their setting.
+fn mark_above_limit(pairs: &mut [Comparison]) {
+    let mut limits: HashMap<&str, Vec<&Comparison>> = HashMap::new();
+    for pair in pairs.iter().filter(|pair| pair.is_limit()) {
+        limits.entry(&pair.baseline_run).or_default().push(pair);
+    }
+    let is_above = |pair: &Comparison| {
+        let mut own = limits.get(pair.baseline_run.as_str()).into_iter().flatten();
+        own.any(|limit| is_beaten_by_noise(limit, [pair]))
+    };
+    let above: Vec<bool> = pairs.iter().map(is_above).collect();
+    for (pair, is_above) in pairs.iter_mut().zip(above) {
+        pair.is_above_limit = is_above;
+    }
+}
+
 fn adjust_all(pairs: &mut [Comparison]) -> SignificanceAdjustment {
     let tested: Vec<usize> = (0..pairs.len()).filter(|i| pairs[*i].p_value.is_some()).collect();
     let p: Vec<f64> = tested.iter().filter_map(|i| pairs[*i].p_value).collect();
@@ -292,11 +309,16 @@ impl Pair<'_> {
             saved: Difference::new(baseline_cell.decoding(), cell.decoding()),
             measured: None,
             rounds_apart: compared.apart.len(),
-            longest_apart: compared.longest_apart(),
+            longest_apart: self.other.apart_from(self.baseline),
+            is_gap_apart: self.upper_bound.is_some_and(|limit| {
+                ComparedRounds::new(&[self.baseline, self.other, limit]).are_too_few()
+            }),
+            is_above_limit: false,
             published_speedup: PublishedValue::of_speedup([&baseline.spec, &other.spec], speedup),
             above_upper_bound: self.upper_bound.and_then(|limit| {
-                let (_, [cell, limit]) = &with_shared_rounds([self.other, limit]);
-                Difference::new(cell.decoding(), limit.decoding())
+                let (compared, [cell, limit]) = &with_shared_rounds([self.other, limit]);
+                let difference = Difference::new(cell.decoding(), limit.decoding());
+                difference.filter(|_| !compared.are_too_few())
             }),
             baseline_side,
             side,

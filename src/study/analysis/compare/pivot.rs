@@ -87,12 +87,9 @@ impl PivotRow {
         let choices: Vec<&Comparison> =
             cells.iter().map(|(_, pair)| *pair).filter(|pair| !pair.is_limit()).collect();
         let column = |fast: &Comparison| cells.iter().find(|(_, pair)| std::ptr::eq(*pair, fast));
-        // noise may put a choice above its limit
-        let beats_limit =
-            |pair: &Comparison| cells.iter().any(|(_, limit)| is_beaten_by_noise(limit, [pair]));
         let fastest: Vec<usize> = fastest(&choices)
             .into_iter()
-            .filter(|pair| !beats_limit(pair))
+            .filter(|pair| !pair.is_above_limit)
             .filter_map(|pair| Some(column(pair)?.0))
             .collect();
         let rank = |pair: &Comparison| (!pair.is_limit(), pair.speedup);
@@ -142,13 +139,13 @@ impl PivotRow {
         pair.map_or("-".into(), |pair| format!("{}{:.2}x", self.marks(report, column), pair.speedup))
     }
 
-    /// Marks of a cell: `★` the fastest, `★≈` tied for the fastest, `≈` no clear difference from the baseline, `?` too few samples, `!` an upper bound
-    /// below another column, `†` a published speedup that differs by more than the tie band.
+    /// Marks of a cell: `★` the fastest, `★≈` tied for the fastest, `≈` no clear difference from the baseline, `?` too few samples, `!` above
+    /// the upper bound, or the bound itself, `†` a published speedup that differs by more than the tie band.
     pub fn marks(&self, report: &ComparisonReport, column: usize) -> String {
         let Some(pair) = self.pairs[column].map(|at| &report.pairs[at]) else { return String::new() };
         let wins = self.fastest.contains(&column) || self.ties_as_fastest(report, pair);
         let tie = match pair.verdict.mark() {
-            _ if self.is_beaten(report, column) => "!",
+            _ if pair.is_above_limit || self.is_beaten(report, column) => "!",
             "" if wins && self.fastest.len() > 1 => "≈",
             mark => mark,
         };

@@ -193,7 +193,12 @@ impl ResultLine {
         let why = why.map(|_| "tokens/s counts stalls and the prefill, TPOT is a median".to_owned());
         let effect = if is_short { Some(format!("exposed {}", exposed.join(" → "))) } else { by_tpot };
         let adjusted = pair.adjusted_p.map(|_| format!("p {} (BH)", p(pair.adjusted_p)));
-        let clauses = [published, contradicts, band, sample_counts(pair), effect, adjusted, why];
+        let above = pair.is_above_limit.then(|| "above the upper bound: noise".to_owned());
+        let gap = pair
+            .is_gap_apart
+            .then(|| "gap closed unknown: not measured together with upper-bound".to_owned());
+        let clauses =
+            [above, gap, published, contradicts, band, sample_counts(pair), effect, adjusted, why];
         Self {
             measure: if pair.latency() == "TPOT" { "tokens/s " } else { "TTFT " },
             ratio: format!("{:.2}x{interval}", pair.speedup),
@@ -619,6 +624,18 @@ mod tests {
         assert!(said(&pair));
         pair.speedup = 1.04;
         assert!(!said(&pair));
+    }
+
+    #[test]
+    fn noise_above_the_upper_bound_and_an_unknown_gap_are_named() {
+        let mut pair = pair();
+        let text = |pair: &Comparison| ResultLine::new(pair, false).text();
+        assert!(!text(&pair).contains("upper"), "{}", text(&pair));
+        pair.is_above_limit = true;
+        assert!(text(&pair).contains("; above the upper bound: noise"), "{}", text(&pair));
+        pair.is_gap_apart = true;
+        let why = "; gap closed unknown: not measured together with upper-bound";
+        assert!(text(&pair).contains(why), "{}", text(&pair));
     }
 
     #[test]

@@ -362,7 +362,12 @@ fn mark_meanings(map: &HeatMap, compare: &Compare, tie: &str) -> String {
         HeatValue::Speedup => map.cells.iter().map(|cell| compare.marks_of(cell.pair)).collect(),
         _ => String::new(),
     };
-    let all = [("★", "fastest"), ("≈", tie), ("?", compare.marks.unknown), ("!", "noisy limit")];
+    let all = [
+        ("★", "fastest"),
+        ("≈", tie),
+        ("?", compare.marks.unknown),
+        ("!", "above the upper bound: noise"),
+    ];
     let used = all.into_iter().filter(|(mark, _)| marks.contains(mark));
     used.map(|(mark, meaning)| format!("  {mark} {meaning}")).collect()
 }

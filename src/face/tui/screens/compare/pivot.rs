@@ -146,7 +146,7 @@ impl MarkMeanings {
                 [format!("{ratio} with prefill"), ratio, brief, "x tokens/s".to_owned()]
             }
         };
-        let [limit, published] = ["limit below a choice: noise", "differs from the published speedup"];
+        let [limit, published] = ["above the upper bound: noise", "differs from the published speedup"];
         let [unknown, few] = match report.pairs.iter().any(|pair| pair.rounds_apart > 0) {
             true => ["too few samples, or measured apart", "few samples, or apart"],
             false => ["too few samples", "few samples"],
@@ -154,8 +154,8 @@ impl MarkMeanings {
         let long = ["fastest", &tie, unknown, limit, published];
         let farthest = format!("{published} by up to {farthest_pct:.0} %");
         let longest = ["fastest", &tie, unknown, limit, &farthest];
-        let brief = ["fastest", &tie, few, "noisy limit", "differs from paper"];
-        let terse = ["fastest", "tie", "unknown", "noisy", "differs from paper"];
+        let brief = ["fastest", &tie, few, "above the bound: noise", "published speedup differs"];
+        let terse = ["fastest", "tie", "unknown", "noise", "published differs"];
         let legend = |ratio: &str, meanings: [&str; 5]| {
             let all = ["★", "≈", "?", "!", "†"].into_iter().zip(meanings);
             let used = all.filter(|(mark, _)| marks.contains(mark));

@@ -449,3 +449,35 @@ fn first_tokens_of_mixtures_tie_within_the_error_of_measured_ones() {
         "1.25x is within 38 %, 1.5x is not"
     );
 }
+
+/// All rounds of upper-bound follow those of standard and ladder by 40 minutes; the machine was faster then.
+#[test]
+fn an_upper_bound_that_was_measured_apart_decides_nothing() {
+    let records = |pause: u32| {
+        let mut records = with_ladder(1.3);
+        for run in &mut records {
+            let is_bound = run.spec.architecture == Architecture::UpperBound;
+            run.experiment = Some("hide".into());
+            run.created =
+                format!("2026-01-01T00:{:02}:00Z", run.round + if is_bound { pause } else { 0 });
+        }
+        records
+    };
+    let report = compare(&records(0), "architecture").unwrap();
+    let pivot = |report: &ComparisonReport| {
+        let row = Pivot::new(report, &[0, 1]).rows.remove(0);
+        [0, 1].map(|column| row.marks(report, column))
+    };
+    let ladder = |report: &ComparisonReport| {
+        report.pairs.iter().find(|pair| pair.value == "ladder").unwrap().clone()
+    };
+    assert!(ladder(&report).is_above_limit && ladder(&report).hidden_share > Some(1.0), "{report:?}");
+    assert_eq!(pivot(&report), ["!", "!"], "ladder is faster than its limit");
+    let report = compare(&records(40), "architecture").unwrap();
+    assert_eq!(pivot(&report), ["★", "?"]);
+    let of = ladder(&report);
+    assert!(!of.is_above_limit && of.is_gap_apart && of.hidden_share.is_none(), "{of:?}");
+    let bound = report.pairs.iter().find(|pair| pair.is_limit()).unwrap();
+    assert_eq!((bound.hidden_share, bound.baseline_side.hidden_share), (None, None));
+    assert_eq!(bound.apart_from("standard").as_deref(), Some("40 min after standard"));
+}
