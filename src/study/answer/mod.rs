@@ -10,7 +10,7 @@
 
 mod question;
 
-pub use question::{headlines, headlines_of_all};
+pub use question::{RUN_AGAIN, headlines, headlines_of_all};
 
 use std::collections::BTreeMap;
 
@@ -203,7 +203,8 @@ impl Answer {
         };
         let settings = varied.without(&axis);
         let question = ComparisonQuestion::new(&axis, &report, &settings);
-        bullets.extend(measured_apart(&report).into_iter().chain(question.not_run(missing)));
+        bullets.extend(measured_apart(&report).into_iter().chain(question.above_limit()));
+        bullets.extend(question.not_run(missing));
         let lead = question.lead();
         let is_apart = report.pairs.iter().any(|pair| pair.rounds_apart > 0);
         let noise = noise(records, &varied, Some(&question));
@@ -295,8 +296,7 @@ fn basis(
                 true => " (preliminary: compared in the rounds that both have)",
                 false => "",
             };
-            let intervals =
-                if most < LEAST_SAMPLES { "too few for intervals" } else { "[95 % intervals]" };
+            let intervals = if most < LEAST_SAMPLES { "too few for intervals" } else { "[95 % CI]" };
             let is_debug = !is_noisy && records.iter().any(is_of_debug_build);
             let build = if is_debug { ", debug build" } else { "" };
             format!(", {samples} a cell{preliminary}, {intervals}{build}")
@@ -361,13 +361,15 @@ fn unfinished_repetition(records: &[Record]) -> Option<String> {
 
 /// Comparisons with rounds that were not measured side by side.
 fn measured_apart(report: &ComparisonReport) -> Option<String> {
-    let apart = report.pairs.iter().filter(|pair| pair.rounds_apart > 0).count();
-    (apart > 0).then(|| {
-        format!(
-            "Rounds measured over 10 min apart do not count: {apart} of {} affected. Run all again to compare them.",
-            counted(report.pairs.len(), "comparison")
-        )
-    })
+    let apart = || report.pairs.iter().filter(|pair| pair.rounds_apart > 0);
+    let farthest = apart().max_by_key(|pair| pair.longest_apart.map(|time| time.abs()))?;
+    Some(format!(
+        "Rounds measured apart do not count: {} of {} affected, {} by up to {}. Run all again to compare them.",
+        apart().count(),
+        counted(report.pairs.len(), "comparison"),
+        farthest.value,
+        farthest.apart_from(&farthest.baseline)?
+    ))
 }
 
 /// Links that emulate P2P on and off, if both are emulated; else empty.

@@ -3,7 +3,7 @@
 mod headline;
 mod latency;
 
-pub use headline::{headlines, headlines_of_all};
+pub use headline::{RUN_AGAIN, headlines, headlines_of_all};
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,8 +35,11 @@ const MOST_KEPT: usize = 6;
 /// Least share of the exposed communication that waits for late ranks (%) for a place on the card.
 const LEAST_WAIT_PCT: f64 = 20.0;
 
+/// Title of the latencies if they are ranges of rounds.
+const RANGE: &str = "TPOT range ms";
+
 /// Columns that a narrow window drops, last one first. The speedup stays.
-const LEAST: [&str; 5] = ["TPOT ms", "verdict", "exposed %", "published", "gap %"];
+const LEAST: [&str; 6] = ["TPOT ms", RANGE, "verdict", "exposed %", "published", "gap %"];
 
 pub(super) struct ComparisonQuestion<'a> {
     pub axis: &'a Axis,
@@ -389,6 +392,9 @@ impl<'a> ComparisonQuestion<'a> {
             pairs.iter().copied().filter(|p| p.hidden_share.is_some()).collect();
         if with.is_empty() {
             let why = match pairs.iter().any(|pair| pair.side.spec.output_tokens > 1) {
+                true if pairs.iter().all(|pair| pair.is_gap_apart) => {
+                    "it was not measured together with upper-bound"
+                }
                 true => "upper-bound is not clearly faster than standard",
                 false => "one output token has no decode steps",
             };
@@ -397,7 +403,7 @@ impl<'a> ComparisonQuestion<'a> {
         let unknown = match pairs.len() - with.len() {
             0 => String::new(),
             count => format!(
-                "; unknown in {}, where upper-bound is missing or not clearly faster",
+                "; unknown in {}, where upper-bound is missing, measured apart or not clearly faster",
                 counted(count, "setting")
             ),
         };
@@ -436,6 +442,18 @@ impl<'a> ComparisonQuestion<'a> {
         };
         let text = format!("{value} closes {shares}");
         Some(format!("{}{unknown}{beyond}{capped}.", capitalized(&text)))
+    }
+
+    /// Measured choices that are faster than `upper-bound`, which only noise or drift explains.
+    pub fn above_limit(&self) -> Option<String> {
+        let above = self.report.pairs.iter().filter(|pair| pair.is_above_limit);
+        let named = above.map(|pair| format!("{} ({:.2}x)", self.named(pair), pair.speedup));
+        listed(named.collect()).map(|list| {
+            format!(
+                "Above the upper bound: {list}. This is noise or drift, since upper-bound does the same work without \
+                 communication."
+            )
+        })
     }
 
     pub fn beaten_limit(&self) -> Option<String> {
@@ -579,19 +597,22 @@ impl<'a> ComparisonQuestion<'a> {
         let by = format!("!{}", self.report.by.replace('_', " "));
         let baseline = self.report.pairs.first().map_or_else(String::new, |pair| self.baseline(pair));
         // says that ratios are paired by round where the latencies shown seem to contradict them
+        let is_wide = |pair: &Comparison| {
+            let sides = [&pair.side, &pair.baseline_side];
+            !is_measured_apart(pair) && sides.into_iter().any(|side| WideRounds::of_side(side).is_some())
+        };
+        // points and ranges in one column would need two titles
+        let has_ranges = self.report.pairs.iter().any(is_wide);
         let is_by_round = |pair: &Comparison| {
-            let is_wide = |side: &Side| WideRounds::of_side(side).is_some();
             let is_paired = pair.side.rounds.min(pair.baseline_side.rounds) > 1;
-            let is_noisy = || is_wide(&pair.side) || is_wide(&pair.baseline_side);
-            !pair.is_simulated() && is_paired && (is_noisy() || contradicts_tpot(pair))
+            !pair.is_simulated() && is_paired && (is_wide(pair) || contradicts_tpot(pair))
         };
         let by_round = self.report.pairs.iter().any(is_by_round);
-        // one form of latency in all rows: that of the fastest and the slowest round if a cell's vary widely
-        let sides = || self.report.pairs.iter().flat_map(|pair| [&pair.baseline_side, &pair.side]);
-        let has_ranges = sides().any(|side| WideRounds::of_side(side).is_some());
         // ranges of rounds need the room of the baseline's name
         let (latency, speedup) = match self.report.latency() {
-            "TPOT" if by_round => ("TPOT ms", "!tok/s x by round".to_owned()),
+            "TPOT" if by_round => {
+                (if has_ranges { RANGE } else { "TPOT ms" }, "!tok/s x by round".to_owned())
+            }
             "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}")),
             _ if by_round => ("TTFT ms", "!TTFT x by round".to_owned()),
             _ => ("TTFT ms", "!speedup (TTFT)".to_owned()),
@@ -600,8 +621,8 @@ impl<'a> ComparisonQuestion<'a> {
         let latency_of = |pair: &Comparison, at: usize| {
             let is_own = pair.latency() == self.report.latency();
             let side = [&pair.baseline_side, &pair.side][at];
-            let range = side.rounds_tpot_ms.filter(|_| self.report.latency() == "TPOT");
-            match range.or(side.rounds_ms).filter(|_| is_own && has_ranges) {
+            let tpot = side.rounds_tpot_ms.filter(|_| self.report.latency() == "TPOT");
+            match tpot.or(side.rounds_ms).filter(|_| has_ranges && is_own) {
                 Some(range) => {
                     // rounds so far apart need no fractions, and a narrow window has no room
                     let short = |ms: f64| if ms < 10.0 { digits(ms) } else { format!("{ms:.0}") };
@@ -631,14 +652,13 @@ impl<'a> ComparisonQuestion<'a> {
             // pairs may differ in rounds: show the baseline with the most
             let widest = pairs.iter().copied().max_by_key(|pair| pair.baseline_side.rounds);
             let baseline = widest.map(|pair| (setting, pair));
-            let is_limit_apart = pairs.iter().any(|pair| pair.is_limit() && is_measured_apart(pair));
             pairs.iter().enumerate().map(move |(at, pair)| {
                 let ended: &[&Comparison] = if at + 1 == pairs.len() { pairs } else { &[] };
-                (baseline.filter(|_| at == 0), *pair, is_limit_apart, ended)
+                (baseline.filter(|_| at == 0), *pair, ended)
             })
         });
         // `ended`: the pairs of a setting at its last one, after which runs without numbers follow
-        for (baseline, pair, is_limit_apart, ended) in in_rows {
+        for (baseline, pair, ended) in in_rows {
             if let Some((setting, pair)) = baseline {
                 let mut row = vec![
                     Shown::some(setting),
@@ -658,12 +678,13 @@ impl<'a> ComparisonQuestion<'a> {
             let absent = absent.into_iter().map(|(value, status)| bare_row(value, status));
             if is_measured_apart(pair) {
                 // numbers of other rounds than the baseline's would contradict it
-                table.push(bare_row(self.value(pair), &pair.why_unknown()));
+                let apart = pair.apart_from(&self.baseline(pair)).unwrap_or_default();
+                table.push(bare_row(self.value(pair), &apart));
                 absent.for_each(|row| table.push(row));
                 continue;
             }
             // without a decided gain, the gap closed is undecided too
-            let is_shown = !is_limit_apart && (pair.is_simulated() || !pair.verdict.is_undecided());
+            let is_shown = pair.is_simulated() || !pair.verdict.is_undecided();
             let gap = pair.hidden_share.filter(|_| is_shown);
             let gap = match gap.filter(|_| is_slowed_by_contention(pair)) {
                 Some(share) => Shown::text(format!("{:.0} contention", 100.0 * share)),
@@ -698,6 +719,9 @@ impl<'a> ComparisonQuestion<'a> {
     /// Verdict of a choice as in the headline: the fastest of its setting or tied for it, else against the baseline.
     /// `leaders` has the fastest choices of each setting, and whether there are several choices.
     fn verdict_word(&self, pair: &Comparison, leaders: &[(bool, Vec<&Comparison>)]) -> String {
+        if pair.is_above_limit {
+            return "above the limit: noise".to_owned();
+        }
         let value = self.value(pair);
         let value =
             self.twins.iter().find(|(twin, _)| *twin == value).map_or(value, |(_, of)| of.clone());

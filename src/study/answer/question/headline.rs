@@ -11,21 +11,26 @@ use base::statistics::{distinct, grouped, median};
 use base::text::{capitalized, counted, whole_percent};
 use table::Provenance;
 
+/// Advice in a headline that noise leaves undecided, before its reason.
+pub const RUN_AGAIN: &str = "run again on an idle machine";
+
 /// Headlines of all pairs of a report, one per provenance.
 pub fn headlines_of_all(axis: &Axis, report: &ComparisonReport) -> String {
     let pairs: Vec<&Comparison> = report.pairs.iter().collect();
     let specs = pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec]);
     let settings = Varied::from_specs(specs.clone()).without(axis).model_last(specs);
-    headlines(axis, report, &pairs, &settings)
+    headlines(axis, report, &pairs, &settings, true)
 }
 
-/// Headlines of these pairs of a report with the settings that the winner leads, one per provenance; `settings` vary
-/// besides the axis. Noise is looked for in `upper-bound` of the pairs' settings too, even if it is not among the pairs.
+/// Headlines of these pairs of a report, one per provenance, and if `has_wins` the numbers of settings that the winners
+/// lead; `settings` vary besides the axis. Noise is looked for in `upper-bound` of the pairs' settings too, even if it is
+/// not among the pairs.
 pub fn headlines(
     axis: &Axis,
     report: &ComparisonReport,
     pairs: &[&Comparison],
     settings: &Varied,
+    has_wins: bool,
 ) -> String {
     let mut by: BTreeMap<Provenance, Vec<Comparison>> = BTreeMap::new();
     for pair in pairs {
@@ -41,7 +46,8 @@ pub fn headlines(
         let doubt = inconclusive(&report.of_pairs([limits, pairs.clone()].concat()));
         let report = report.of_pairs(pairs);
         let question = ComparisonQuestion { doubt, ..ComparisonQuestion::new(axis, &report, settings) };
-        let wins = question.wins().map_or_else(String::new, |wins| format!("; {wins}"));
+        let wins =
+            question.wins().filter(|_| has_wins).map_or_else(String::new, |wins| format!("; {wins}"));
         let text = question.headline("") + &wins;
         if several { format!("{provenance}: {text}") } else { text }
     });
@@ -91,7 +97,7 @@ impl ComparisonQuestion<'_> {
             };
         }
         if let Some(why) = &self.doubt {
-            return format!("Inconclusive, run again on an idle machine: {why}{}", self.decided_limit());
+            return capitalized(&format!("{}; {RUN_AGAIN}: {why}", self.undecided(&baseline)));
         }
         let text = match &self.winner {
             Some(winner) => {
@@ -107,13 +113,35 @@ impl ComparisonQuestion<'_> {
         }
     }
 
-    /// What is known all the same: `; upper-bound is 1.42x at P2P off`, its largest significant lead.
-    fn decided_limit(&self) -> String {
-        let limits = self.report.pairs.iter().filter(|pair| pair.is_limit_ahead());
-        let largest = limits.max_by(|a, b| a.speedup.total_cmp(&b.speedup));
-        largest.map_or_else(String::new, |pair| {
-            format!("; {} is {} at {}", self.value(pair), times(pair), setting_phrase(pair, self.axis))
-        })
+    /// Choices that noise leaves undecided and their settings, and the largest gain of `upper-bound` there: `ladder against
+    /// standard: undecided at TP 2, batch 1, P2P off, 3 rounds; hiding could bring at most 1.22x`.
+    fn undecided(&self, baseline: &str) -> String {
+        let values =
+            listed(distinct(self.all_choices().map(|pair| self.value(pair)))).unwrap_or_default();
+        let place = match &self.choices[..] {
+            [(_, pairs)] => format!("at {}", setting_phrase(pairs[0], self.axis)),
+            [(first, _), (second, _)] => format!("at {first} and at {second}"),
+            all => format!("in {}", counted(all.len(), "setting")),
+        };
+        let rounds = self.all_choices().map(|pair| pair.side.rounds).max().unwrap_or_default();
+        let is_compared = |limit: &&Comparison| {
+            let setting = self.setting(limit);
+            limit.is_limit_ahead() && self.choices.iter().any(|(of, _)| *of == setting)
+        };
+        let limits = self.report.pairs.iter().filter(is_compared);
+        let most = limits.max_by(|a, b| a.speedup.total_cmp(&b.speedup)).map(|limit| {
+            let at = if self.choices.len() > 1 {
+                format!(" ({})", self.setting(limit))
+            } else {
+                String::new()
+            };
+            format!("; hiding could bring at most {:.2}x{at}", limit.speedup)
+        });
+        format!(
+            "{values} against {baseline}: undecided {place}, {}{}",
+            counted(rounds, "round"),
+            most.unwrap_or_default()
+        )
     }
 
     fn headline_of_winner(&self, winner: &Winner<'_>, faster: &str, baseline: &str) -> String {

@@ -97,21 +97,30 @@ impl AxisComparison {
         if experiments.len() > 1 && !is_of_one {
             let headline = format!("Pairs of {} experiments: no common headline", experiments.len());
             let is_mixed = true;
-            return ComparisonFindings { headline, winners: None, noise: None, trust, caveat, is_mixed };
+            return ComparisonFindings {
+                headline,
+                lead: None,
+                winners: None,
+                noise: None,
+                trust,
+                caveat,
+                is_mixed,
+            };
         }
         let noise = self.noise(&kept);
         let settings = self.pair_settings.narrowed(&kept, &self.axis);
         let pivot = Pivot::new(&self.report, pairs);
-        let headline = match pairs.len() > MOST_RUNS {
-            true => pivot.wins(),
-            false => headlines(&self.axis, &self.report, &kept, &settings.settings),
-        };
         // rows of different provenance can have the same setting
         let winners = settings
             .provenance
             .and_then(|_| winners_by_setting(&self.axis, &self.report, &pivot, &settings.settings));
-        let (headline, is_mixed) = (capitalized(&headline), false);
-        ComparisonFindings { headline, winners, noise, trust, caveat, is_mixed }
+        let headline = |has_wins: bool| match pairs.len() > MOST_RUNS {
+            true => pivot.wins(),
+            false => headlines(&self.axis, &self.report, &kept, &settings.settings, has_wins),
+        };
+        let lead = winners.is_some().then(|| capitalized(&headline(false)));
+        let (headline, is_mixed) = (capitalized(&headline(true)), false);
+        ComparisonFindings { headline, lead, winners, noise, trust, caveat, is_mixed }
     }
 
     /// Signs of noise in all rounds of the cells of measured pairs.

@@ -476,17 +476,13 @@ impl Compare {
             return has_answer.then(|| header::leading_row(headline, body.width)).into_iter().collect();
         }
         let [noise, winners] = [self.noise(), self.winners()].map(|text| text.filter(|_| has_room));
-        // the row of winners counts their settings
-        let headline = match winners {
-            Some(_) => headline.split_once("; fastest in ").map_or(headline, |(lead, _)| lead),
-            None => headline,
-        };
-        let first = header::leading_row(headline, body.width);
+        let lead = self.lead();
+        let first = header::leading_row(lead, body.width);
         let mut rows = match winners {
             None => headline_rows(headline, body.width, usize::from(body.height / 6).clamp(2, 4)),
             // a first clause of two rows has the numbers
             Some(_) if first.contains('…') && body.height >= TALL => {
-                headline_rows(headline, body.width, 2)
+                headline_rows(lead, body.width, 2)
             }
             Some(_) => vec![first],
         };
@@ -497,7 +493,7 @@ impl Compare {
 
     /// Headline, signs of noise and winners by setting, in full.
     fn whole_answer(&self) -> Vec<&str> {
-        let headline = self.headline().trim_end_matches('.');
+        let headline = self.lead().trim_end_matches('.');
         [Some(headline), self.noise(), self.winners()].into_iter().flatten().collect()
     }
 

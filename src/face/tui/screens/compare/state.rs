@@ -14,6 +14,7 @@ use study::analysis::{
     Axis, AxisCount, Comparison, ComparisonReport, HeatAxes, HeatMap, HeatSlice, HeatValue, Pivot,
     PivotRow, Reasons, compared_rows, slices_over,
 };
+use study::answer::RUN_AGAIN;
 
 /// Run ids of a pair; identifies it across comparisons.
 fn runs_of(pair: &Comparison) -> (String, String) {
@@ -133,6 +134,8 @@ pub enum TableView {
 #[derive(Debug)]
 pub struct ComparisonFindings {
     pub headline: String,
+    /// Headline without the numbers of settings that `winners` gives.
+    pub lead: Option<String>,
     /// Winners by setting, if these differ.
     pub winners: Option<String>,
     /// Signs of noise in measured cells.
@@ -365,6 +368,13 @@ impl Compare {
         self.known_answer().map_or("…", |answer| &answer.headline)
     }
 
+    /// Headline without the numbers of settings that the [`Self::winners`] give; whole without these.
+    pub fn lead(&self) -> &str {
+        let answer = self.known_answer().filter(|answer| answer.winners.is_some());
+        let lead = answer.and_then(|answer| answer.lead.as_deref()).filter(|_| !self.kept.is_empty());
+        lead.unwrap_or_else(|| self.headline())
+    }
+
     /// Validation of the filtered pairs' simulated cells, in words.
     pub fn trust(&self) -> Option<&str> {
         self.known_answer()?.trust.as_deref()
@@ -383,7 +393,7 @@ impl Compare {
     /// Signs of noise in the filtered pairs' measured cells, unless the headline names them.
     pub fn noise(&self) -> Option<&str> {
         let answer = self.known_answer()?;
-        answer.noise.as_deref().filter(|_| !answer.headline.contains("Inconclusive"))
+        answer.noise.as_deref().filter(|_| !answer.headline.contains(RUN_AGAIN))
     }
 
     fn known_answer(&self) -> Option<&ComparisonFindings> {

@@ -15,7 +15,7 @@ const MOST_NAMED: usize = 3;
 
 /// Setting of a row with its outcome.
 struct Outcome {
-    /// Label on each axis: `tp8`, `b1`, `p2p-off`.
+    /// Words on each axis: `TP 8`, `batch 1`, `P2P off`.
     labels: Vec<String>,
     /// Fastest values, several if they tie; empty if the samples decide nothing.
     winners: Vec<String>,
@@ -52,9 +52,9 @@ impl SettingRule {
     }
 }
 
-/// Winners of these rows, which differ in these settings: `Ladder is fastest in 8 of 20 settings (b1 p2p-off, tp4 b1 p2p-on,
-/// tp8 b4 and 2 more), tied with parallel in 12`. `None` if all rows have the same winner, which the headline names, or if there
-/// are too many.
+/// Winners of these rows, which differ in these settings: `Ladder is fastest in 8 of 20 settings (batch 1 P2P off, TP 4
+/// batch 1 P2P on, TP 8 batch 4 and 2 more), tied with parallel in 12`. `None` if all rows have the same winner, which the
+/// headline names, or if there are too many.
 pub fn winners_by_setting(
     axis: &Axis,
     report: &ComparisonReport,
@@ -117,7 +117,7 @@ fn sentence_of(outcomes: &[Outcome]) -> Option<String> {
     Some(capitalized(&all.iter().enumerate().map(clause).collect::<String>()))
 }
 
-/// Settings with these winners: ` (b64 p2p-on, tp4 b64, tp8 b64 and 1 more)`.
+/// Settings with these winners: ` (batch 64 P2P on, TP 4 batch 64 and 1 more)`.
 fn places(winners: &[String], outcomes: &[Outcome]) -> String {
     let rules = rules_of(winners, outcomes);
     let is_named = |setting: &Outcome| rules.iter().any(|rule| rule.holds(setting));
@@ -147,7 +147,7 @@ fn outcome(
         None => side_names(axis, first)[0].clone(),
     };
     Some(Outcome {
-        labels: axes.iter().map(|axis| axis.label(&first.side.spec)).collect(),
+        labels: axes.iter().map(|axis| axis.phrase(&first.side.spec)).collect(),
         winners: winners.into_iter().map(name).collect(),
     })
 }
