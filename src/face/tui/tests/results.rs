@@ -185,6 +185,12 @@ fn the_smallest_window_keeps_headline_trust_table_and_next_keys() {
     let place = |text: &str| lines.iter().position(|(line, _)| line.contains(text)).expect("a line");
     let trust = &lines[place("emulated-link")].0;
     assert_eq!(trust, "emulated-link, 9 samples a cell, noisy (below)");
+    // a long headline takes two rows
+    let mut answer = driver.state.live.answers.clone().expect("the sweep has a result").remove(0);
+    answer.headline +=
+        "; this is a clause that would take a third row; and this one a fourth row of the card";
+    let long = result_lines(&[answer], 56);
+    assert_eq!(long.iter().take_while(|(_, role)| *role == Role::Title).count(), 2, "{long:?}");
     let parts = ["noisy (below)", "tok/s vs standard", "• P2P", "! Noisy: rounds"].map(place);
     assert!(parts.is_sorted(), "{lines:?}");
     // columns that do not fit are counted with the screen that has them

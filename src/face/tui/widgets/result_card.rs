@@ -3,6 +3,7 @@
 
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::wrap::clauses_in_rows;
 use study::answer::{Answer, CardLine};
 
 /// Screens with the details of a result.
@@ -32,6 +33,21 @@ pub fn card_lines<'a>(
 /// Columns from which the text on trust may take two rows.
 const WIDE: usize = 100;
 
+/// Columns up to which a headline takes at most two rows; the details have all of it.
+const NARROW: usize = 60;
+
+/// Headline for a card of this width.
+fn headline(text: &str, width: usize) -> String {
+    if width > NARROW {
+        return text.to_owned();
+    }
+    let is_enough = |kept: &&str| *kept == text || kept.width() > width;
+    match clauses_in_rows(text, (width, 2), &["; ", ", "]).filter(is_enough) {
+        Some(kept) => kept.to_owned(),
+        None => headline_rows(text, width as u16 + 2, 2).join(" "),
+    }
+}
+
 /// Row on how far to trust a result: the first clauses that fit, and the word for noise. Wide windows have all of it.
 pub fn badge(trust: &str, is_noisy: bool, width: usize) -> String {
     let noisy = if is_noisy { ", noisy (below)" } else { "" };
@@ -49,8 +65,9 @@ pub fn result_lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
     for answer in answers {
         let noise = answer.noise.as_deref().map(|noise| (CardLine::Noise, noise));
         let badge = badge(answer.trust_and_scope().0, noise.is_some(), width);
+        let headline = headline(&answer.headline, width);
         let head = [
-            (CardLine::Headline, answer.headline.as_str()),
+            (CardLine::Headline, headline.as_str()),
             (CardLine::Basis(answer.provenance), badge.as_str()),
         ];
         lines.extend(card_lines(head, width));
@@ -81,7 +98,7 @@ pub fn result_lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
 pub fn detail_lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {
-        if answers.len() > 1 {
+        if answers.len() > 1 || headline(&answer.headline, width) != answer.headline {
             lines.extend(card_lines([(CardLine::Headline, answer.headline.as_str())], width));
         }
         let (trust, scope) = answer.trust_and_scope();
