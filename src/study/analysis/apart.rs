@@ -41,7 +41,7 @@ pub(super) fn runs_apart<'a>(
 
 /// Longest time from a run of the baseline to one of the cell in a round that was measured apart, negative if the cell ran
 /// first; `None` if they share no such round. Takes the runs of both.
-pub fn measured_apart<'a>(
+pub(super) fn measured_apart<'a>(
     baseline: impl IntoIterator<Item = &'a Record>,
     cell: impl IntoIterator<Item = &'a Record>,
 ) -> Option<SignedDuration> {

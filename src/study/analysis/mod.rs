@@ -42,7 +42,6 @@ mod side_by_side;
 mod steps;
 mod trainings;
 
-pub use apart::measured_apart;
 pub use arrivals::{Arrival, RankArrivals, Stragglers, estimated_skew};
 pub use clocks::{Clocks, StepAlignment, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
@@ -100,8 +99,8 @@ pub use sets::{CellSet, Varied, comparable, differ_in_model, joined_labels, sett
 pub use side_by_side::{
     ComparedSide, Decoding, Difference, MeasureValues, SideBySide, rest_name, side_by_side,
 };
-pub(crate) use steps::{step_extents, step_windows};
 pub use steps::{StepSummary, StepTime, UNKNOWN_WORK, mixed_steps, steps, steps_table, typical_step};
+pub(crate) use steps::{step_extents, step_windows};
 pub use trainings::{
     ArchitectureCurve, ComparedTrainings, CurvePoint, TrainingSet, compared_trainings, one_training_set,
     training_sets,

@@ -190,7 +190,11 @@ fn the_smallest_window_keeps_headline_trust_table_and_next_keys() {
     answer.headline +=
         "; this is a clause that would take a third row; and this one a fourth row of the card";
     let long = result_lines(&[answer], 56);
-    assert_eq!(long.iter().take_while(|(_, role)| *role == Role::Title).count(), 2, "{long:?}");
+    assert_eq!(
+        long.iter().take_while(|(_, role)| *role == crate::face::tui::theme::Role::Title).count(),
+        2,
+        "{long:?}"
+    );
     let parts = ["noisy (below)", "tok/s vs standard", "• P2P", "! Noisy: rounds"].map(place);
     assert!(parts.is_sorted(), "{lines:?}");
     // columns that do not fit are counted with the screen that has them

@@ -512,7 +512,8 @@ impl Pareto {
 
     /// True if the comparison of the shown cells decides nothing.
     pub fn is_undecided(&self) -> bool {
-        ["Inconclusive", "Undecided"].iter().any(|word| self.headline().starts_with(word))
+        let headline = self.headline();
+        headline.starts_with("Undecided") || headline.contains(": undecided ")
     }
 
     /// True if the shown cells are known to be noisy.
