@@ -35,11 +35,8 @@ const MOST_KEPT: usize = 6;
 /// Least share of the exposed communication that waits for late ranks (%) for a place on the card.
 const LEAST_WAIT_PCT: f64 = 20.0;
 
-/// Title of the latencies if they are ranges of rounds.
-const RANGE: &str = "TPOT range ms";
-
 /// Columns that a narrow window drops, last one first. The speedup stays.
-const LEAST: [&str; 6] = ["TPOT ms", RANGE, "verdict", "exposed %", "published", "gap %"];
+const LEAST: [&str; 5] = ["TPOT ms", "verdict", "exposed %", "published", "gap %"];
 
 pub(super) struct ComparisonQuestion<'a> {
     pub axis: &'a Axis,
@@ -601,7 +598,7 @@ impl<'a> ComparisonQuestion<'a> {
             let sides = [&pair.side, &pair.baseline_side];
             !is_measured_apart(pair) && sides.into_iter().any(|side| WideRounds::of_side(side).is_some())
         };
-        // points and ranges in one column would need two titles
+        // one form in all rows: the fastest and the slowest round of each if a cell's vary widely
         let has_ranges = self.report.pairs.iter().any(is_wide);
         let is_by_round = |pair: &Comparison| {
             let is_paired = pair.side.rounds.min(pair.baseline_side.rounds) > 1;
@@ -610,9 +607,7 @@ impl<'a> ComparisonQuestion<'a> {
         let by_round = self.report.pairs.iter().any(is_by_round);
         // ranges of rounds need the room of the baseline's name
         let (latency, speedup) = match self.report.latency() {
-            "TPOT" if by_round => {
-                (if has_ranges { RANGE } else { "TPOT ms" }, "!tok/s x by round".to_owned())
-            }
+            "TPOT" if by_round => ("TPOT ms", "!tok/s x by round".to_owned()),
             "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}")),
             _ if by_round => ("TTFT ms", "!TTFT x by round".to_owned()),
             _ => ("TTFT ms", "!speedup (TTFT)".to_owned()),
