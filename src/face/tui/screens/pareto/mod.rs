@@ -444,7 +444,7 @@ fn compared(revision: u64, records: Vec<Record>) -> base::error::Result<ParetoHe
     let report = Cells::from_records(&records).compare(&axis, None)?;
     let text = headlines_of_all(&axis, &report);
     let ratio = |pair: &Comparison| (!is_measured_apart(pair)).then_some(pair.speedup);
-    let ratios = report.pairs.iter().map(|pair| (pair.side.spec.key(), ratio(pair))).collect();
+    let ratios = report.pairs.iter().map(|pair| (pair.run.clone(), ratio(pair))).collect();
     Ok(ParetoHeadline { revision, text, is_noisy: signs_of_noise(records).is_some(), ratios })
 }
 

@@ -100,7 +100,7 @@ pub struct ParetoHeadline {
     pub text: String,
     /// True if rounds of these cells vary widely or the machine was overloaded, as on the result card.
     pub is_noisy: bool,
-    /// Tokens/s over `standard` in the same cell, paired by round as in comparisons, by key of the cell; `None` if rounds
+    /// Tokens/s over `standard` in the same cell, paired by round as in comparisons, by run of the cell; `None` if rounds
     /// measured apart leave too few.
     pub ratios: HashMap<String, Option<f64>>,
 }
@@ -487,8 +487,10 @@ impl Pareto {
     /// Title of the y axis. CPU runs have no GPUs, but ranks.
     pub fn y_title(&self) -> String {
         let title = self.axes.y.title();
-        let mut shown = self.visible();
-        match self.axes.y == YAxis::PerGpu && shown.all(|point| point.spec.backend == Backend::Cpu) {
+        let mut shown = self.visible().peekable();
+        let has_points = shown.peek().is_some();
+        let is_of_cpus = has_points && shown.all(|point| point.spec.backend == Backend::Cpu);
+        match self.axes.y == YAxis::PerGpu && is_of_cpus {
             true => title.replace("GPU", "rank"),
             false => title,
         }
@@ -507,7 +509,7 @@ impl Pareto {
     pub fn paired_ratio(&self, point: &ParetoPoint) -> Option<Option<f64>> {
         let is_measured = point.provenance != Provenance::Simulated;
         let headline = self.shown_headline().filter(|_| is_measured && self.axes.y == YAxis::PerGpu)?;
-        headline.ratios.get(&point.spec.key()).copied()
+        headline.ratios.get(&point.run).copied()
     }
 
     /// True if the comparison of the shown cells decides nothing.
