@@ -257,10 +257,8 @@ fn of_pane<K: Copy + PartialEq + Send + 'static, T: Send + 'static>(
 
 /// Hidden share (%) of a step, or of the part that is meant by default; `None` without communication.
 fn overlap_pct(index: &TraceIndex, part: OverlapOf) -> Option<f64> {
-    match part {
-        Some(step) => measure::overlap_pct_of_step(index, step),
-        None => overlap(&index.trace, &Selection::default_of(&index.trace)).all.overlap_pct,
-    }
+    let all = || Selection::default_of(&index.trace);
+    overlap(&index.trace, &part.map_or_else(all, Selection::of_step)).all.overlap_pct
 }
 
 pub fn search(view: &TimelineView, cx: &mut Context) {

@@ -2,11 +2,11 @@
 //! `ladderscope overlap --from --to`, visiting only spans that touch it; the density of the whole trace per column;
 //! the critical path of a step.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::index::{RankRows, StepRange, TraceIndex};
+use super::index::{RankRows, TraceIndex};
 use super::row::SpanClass;
 use super::window::TimeWindow;
 use study::analysis::{self, OperationTable, PathStep, PathSummary};
@@ -149,33 +149,6 @@ fn of_spans(index: &TraceIndex, spans: Vec<Span>) -> Trace {
     Trace { meta, operations, spans, ranges: Vec::new() }
 }
 
-/// Hidden share of communication in a step (%), as of the whole trace; `None` without communication. Time is linear in the
-/// spans of the step and its neighbours, which bound its time on each rank, if all ranks have them.
-pub fn overlap_pct_of_step(index: &TraceIndex, step: StepKey) -> Option<f64> {
-    let near = near_step(index, step);
-    let trace = near.as_ref().unwrap_or(&index.trace);
-    trace::overlap::overlap(trace, &Selection::of_step(step)).all.overlap_pct
-}
-
-/// Spans of a step and of its neighbours, and all that run meanwhile. `None` if a rank goes from the step to a later one
-/// than the other ranks, or if it would be most of the trace.
-fn near_step(index: &TraceIndex, step: StepKey) -> Option<Trace> {
-    let at = *index.step_places.get(&step)?;
-    let is_own = index.trace.meta.import.is_none();
-    let follows =
-        |next: &&StepRange| next.key.sample == step.sample && (!is_own || next.key.phase == step.phase);
-    let next = index.steps[at + 1..].iter().find(follows);
-    let before = at.checked_sub(1).map(|before| index.steps[before].window.from);
-    let from = before.unwrap_or(i64::MIN).min(index.steps[at].window.from);
-    let to = next.map_or(i64::MAX, |next| next.window.to.max(index.steps[at].window.to));
-    let near = touched(index, TimeWindow::new(from, to))?;
-    let ranks_of = |key: StepKey| -> BTreeSet<u32> {
-        near.spans.iter().filter(|span| StepKey::from_span(span) == key).map(|span| span.rank).collect()
-    };
-    let is_bounded = next.is_none_or(|next| ranks_of(next.key).is_superset(&ranks_of(step)));
-    is_bounded.then_some(near)
-}
-
 /// Shares of a column's time, averaged over ranks, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Density {
@@ -259,6 +232,7 @@ impl CriticalPath {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     use proptest::prelude::*;
 
@@ -307,14 +281,6 @@ mod tests {
             prop_assert_eq!(&measured.report, &expected);
             let started = trace.spans.iter().filter(|s| (from..from + width).contains(&s.start_ns));
             prop_assert_eq!(measured.count, started.count() as u64);
-            for step in &index.steps {
-                let of_step = Selection::of_step(step.key);
-                let expected = trace::overlap::overlap(&trace, &of_step);
-                if let Some(near) = near_step(&index, step.key) {
-                    prop_assert_eq!(trace::overlap::overlap(&near, &of_step).all.exact, expected.all.exact);
-                }
-                prop_assert_eq!(overlap_pct_of_step(&index, step.key), expected.all.overlap_pct);
-            }
             let steps: BTreeSet<u32> = trace.spans.iter().map(|s| s.step).collect();
             let began = steps.iter().filter(|step| {
                 let starts = trace.spans.iter().filter(|s| s.step == **step).map(|s| s.start_ns);
