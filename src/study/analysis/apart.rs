@@ -9,11 +9,11 @@ use table::Record;
 /// Time between two runs of a round that never sets them apart.
 const BESIDE: SignedDuration = SignedDuration::from_mins(10);
 
-/// The same for cells with a single round, whose duration nothing tells.
+/// The same for cells with a single round, which gives no time between rounds.
 const SINGLE_ROUND: SignedDuration = SignedDuration::from_hours(1);
 
 /// Runs of compared cells that were measured apart from the first run of their round, with the time in between. The limit
-/// is the time between successive rounds of a cell, and at least [`BESIDE`]. Runs outside of experiments are in no round.
+/// is the shortest time between successive rounds of a cell, and at least [`BESIDE`]. Runs outside of experiments are in no round.
 pub(super) fn runs_apart<'a>(
     cells: impl IntoIterator<Item = impl IntoIterator<Item = &'a Record>>,
 ) -> Vec<(&'a Record, SignedDuration)> {
