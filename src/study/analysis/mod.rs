@@ -48,11 +48,11 @@ pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_over
 pub(crate) use compare::fastest;
 pub use compare::{
     Axis, AxisCount, CONTENTION, Cells, Comparison, ComparisonReport, DIFFERENCES, DifferenceRow, Flag,
-    Gaps, HeatAxes, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE, MeasureComparison,
-    PairVerdict, Pivot, PivotRow, REST, RatioSoFar, Reasons, Side, SignificanceAdjustment, UNSET,
-    beaten_limit, benjamini_hochberg, common_settings, compare, compared_rows, difference_rows_table,
-    differences_table, first_equal, is_beaten_by_noise, less_work, no_limit, pairs_table, pivot_table,
-    ratio_so_far, slices, slices_over,
+    FlagKind, Gaps, HeatAxes, HeatCell, HeatMap, HeatSlice, HeatValue, LEAST_DIFFERENCE,
+    MeasureComparison, PairVerdict, Pivot, PivotRow, REST, RatioSoFar, Reasons, Side,
+    SignificanceAdjustment, UNSET, beaten_limit, benjamini_hochberg, common_settings, compare,
+    compared_rows, difference_rows_table, differences_table, first_equal, is_beaten_by_noise, less_work,
+    no_limit, pairs_table, pivot_table, ratio_so_far, slices, slices_over,
 };
 pub use conversion::{
     Conversion, ConversionCandidate, ConversionPoint, ConversionReport, Origins, RandomSetSummary,

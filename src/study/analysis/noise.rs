@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::compare::{Axis, CellMatching, Flag, Pair, PooledCell};
+use super::compare::{Axis, CellMatching, Flag, FlagKind, Pair, PooledCell};
 use super::{Cells, Comparison, ComparisonReport, PairVerdict, Side, Varied};
 use base::statistics::{extent, median};
 use base::text::{counted, digits};
@@ -205,9 +205,11 @@ pub(super) fn flags(cells: &[PooledCell]) -> Vec<Flag> {
     let mut flags = slower_with_more_ranks(cells, &named);
     flags.extend(upper_bound_that_p2p_changes(cells, &named));
     for cell in cells {
-        flags.extend(cell.record.warnings.iter().map(|warning| Flag {
-            is_extrapolation: warning.starts_with(LINK_WARNING),
-            ..Flag::new([cell], format!("{}: {warning}", words(&named, &cell.record.spec)))
+        flags.extend(cell.record.warnings.iter().map(|warning| {
+            let is_extrapolation = warning.starts_with(LINK_WARNING);
+            let kind = if is_extrapolation { FlagKind::Extrapolation } else { FlagKind::Other };
+            let text = format!("{}: {warning}", words(&named, &cell.record.spec));
+            Flag { kind, ..Flag::new([cell], text) }
         }));
     }
     flags
@@ -279,7 +281,8 @@ fn upper_bound_that_p2p_changes(cells: &[PooledCell], named: &Varied) -> Vec<Fla
                 words(&named, &pair.other.record.spec),
                 ratio.speedup
             );
-            Flag::new([pair.baseline, pair.other], text)
+            let kind = FlagKind::UnequalLimits;
+            Flag { kind, ..Flag::new([pair.baseline, pair.other], text) }
         })
         .collect()
 }

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 
 use self::question::{ComparisonQuestion, MOST_NAMED};
 use crate::analysis::{
-    Axis, Cells, Comparison, ComparisonReport, Flag, Side, Varied, is_measured_apart, is_of_debug_build,
-    load_words, overload, slow_limit, wide_rounds,
+    Axis, Cells, Comparison, ComparisonReport, Flag, FlagKind, Side, Varied, is_measured_apart,
+    is_of_debug_build, load_words, overload, slow_limit, wide_rounds,
 };
 use crate::validate::{evidence, short_badge};
 use base::statistics::{LEAST_SAMPLES, distinct};
@@ -205,6 +205,7 @@ impl Answer {
         let question = ComparisonQuestion::new(&axis, &report, &settings);
         bullets.extend(measured_apart(&report).into_iter().chain(question.above_limit()));
         bullets.extend(question.not_run(missing));
+        bullets.extend(question.contradicting_tpot());
         let lead = question.lead();
         let is_apart = report.pairs.iter().any(|pair| pair.rounds_apart > 0);
         let noise = noise(records, &varied, Some(&question));
@@ -461,7 +462,7 @@ fn unfinished(status: Status, records: &[&Record]) -> String {
 /// One sentence about extrapolated links, and one about each of the first other flags.
 fn warnings(flags: &[Flag]) -> Vec<String> {
     let (extrapolated, wrong): (Vec<&Flag>, Vec<&Flag>) =
-        flags.iter().partition(|flag| flag.is_extrapolation);
+        flags.iter().partition(|flag| flag.kind == FlagKind::Extrapolation);
     let sentence = |flag: &Flag, head: &str| {
         let end = if flag.text.ends_with(['.', '?']) { "" } else { "." };
         format!("{head}: {}{end}", flag.text)

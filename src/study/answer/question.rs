@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{OmittedRows, contradicts_tpot};
 use crate::analysis::{
-    Axis, CONTENTION, Comparison, ComparisonReport, LEAST_DIFFERENCE, PairVerdict, Pivot,
+    Axis, CONTENTION, Comparison, ComparisonReport, FlagKind, LEAST_DIFFERENCE, PairVerdict, Pivot,
     PublishedValue, Side, Varied, WideRounds, beaten_limit, fastest, inconclusive, is_beaten_by_noise,
     is_measured_apart, less_work,
 };
@@ -698,6 +698,7 @@ impl<'a> ComparisonQuestion<'a> {
                 gap,
                 Shown::text(match pair.is_limit() {
                     true if is_limit_too_slow(pair, &self.report.pairs) => "too slow: noise".to_owned(),
+                    true if self.is_doubtful_limit(pair) => "the limit, varies with P2P".to_owned(),
                     true => "the limit".to_owned(),
                     false => self.verdict_word(pair, &leaders),
                 }),
@@ -709,6 +710,27 @@ impl<'a> ComparisonQuestion<'a> {
         }
         let head = left_out.common_head(table.len());
         (table.common_head(head), left_out)
+    }
+
+    /// True if this `upper-bound` differs between P2P on and off, although it does not communicate.
+    fn is_doubtful_limit(&self, limit: &Comparison) -> bool {
+        let unequal = self.report.flags.iter().filter(|flag| flag.kind == FlagKind::UnequalLimits);
+        unequal.flat_map(|flag| &flag.runs).any(|run| *run == limit.run)
+    }
+
+    /// Choices whose tokens/s, compared by round, changed in the other direction than their TPOT.
+    pub fn contradicting_tpot(&self) -> Option<String> {
+        let contradicting = self.all_choices().filter(|pair| {
+            let [from, to] = pair.latencies_ms();
+            pair.latency() == "TPOT" && contradicts_tpot(pair) && (pair.speedup > 1.0) != (to < from)
+        });
+        let named = contradicting.map(|pair| {
+            let [from, to] = pair.latencies_ms();
+            let change = 100.0 * (to / from - 1.0);
+            format!("{} {:.2}x with a TPOT of {change:+.0} %", self.named(pair), pair.speedup)
+        });
+        listed(named.collect())
+            .map(|list| format!("Noise: ratios by round contradict the medians of all rounds: {list}."))
     }
 
     /// Verdict of a choice as in the headline: the fastest of its setting or tied for it, else against the baseline.

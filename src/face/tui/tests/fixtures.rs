@@ -23,7 +23,7 @@ use lab::sweep::{Cell, Experiment, SweepEvent};
 use plan::{Architecture, Cost, DType, Lane, Phase, Quantity};
 use run::Feasibility;
 use run::RunEvent;
-use study::analysis::{Axes, Flag, ParetoPoint};
+use study::analysis::{Axes, Flag, FlagKind, ParetoPoint};
 use table::{Backend, Link, Metrics, Overlap, P2p, Percentiles, Record, Sample, Spec, Status};
 use trace::{ImportReport, OperationInfo, Range, Span, Trace, TraceMeta, TraceStream};
 
@@ -209,7 +209,7 @@ pub fn comparison() -> AxisComparison {
     compared.report.flags.push(Flag {
         text: "tp 4 is slower than tp 2 for parallel b4 p2p-off".into(),
         runs: pair.map(|pair| pair.run.clone()).into_iter().collect(),
-        is_extrapolation: false,
+        kind: FlagKind::Other,
     });
     compared
 }

@@ -370,9 +370,18 @@ pub struct Flag {
     pub text: String,
     #[serde(skip)]
     pub runs: Vec<String>,
-    /// True if the only issue is a link extrapolated to the cell's TP.
     #[serde(skip)]
-    pub is_extrapolation: bool,
+    pub kind: FlagKind,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlagKind {
+    /// Link extrapolated to the cell's TP.
+    Extrapolation,
+    /// `upper-bound` that differs between P2P on and off, although it does not communicate.
+    UnequalLimits,
+    #[default]
+    Other,
 }
 
 impl Flag {
@@ -381,7 +390,7 @@ impl Flag {
         text: String,
     ) -> Self {
         let runs = cells.into_iter().map(|cell| cell.record.run.clone()).collect();
-        Self { text, runs, is_extrapolation: false }
+        Self { text, runs, kind: FlagKind::default() }
     }
 }
 

@@ -8,9 +8,9 @@ mod running;
 mod tables;
 
 pub use comparison::{
-    AxisCount, CONTENTION, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, MeasureComparison,
-    PairVerdict, Side, SignificanceAdjustment, beaten_limit, benjamini_hochberg, compared_rows,
-    is_beaten_by_noise, less_work, no_limit,
+    AxisCount, CONTENTION, Comparison, ComparisonReport, Flag, FlagKind, LEAST_DIFFERENCE,
+    MeasureComparison, PairVerdict, Side, SignificanceAdjustment, beaten_limit, benjamini_hochberg,
+    compared_rows, is_beaten_by_noise, less_work, no_limit,
 };
 pub use heat::{Gaps, HeatAxes, HeatCell, HeatMap, HeatSlice, HeatValue, Reasons, slices, slices_over};
 pub use matching::first_equal;

@@ -135,7 +135,8 @@ impl ComparisonQuestion<'_> {
             } else {
                 String::new()
             };
-            format!("; hiding could bring at most {:.2}x{at}", limit.speedup)
+            let doubt = if self.is_doubtful_limit(limit) { "≈" } else { "" };
+            format!("; hiding could bring at most {doubt}{:.2}x{at}", limit.speedup)
         });
         format!(
             "{values} against {baseline}: undecided {place}, {}{}",
