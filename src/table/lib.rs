@@ -23,8 +23,8 @@ pub use metrics::{
     limit, metrics, overhead, recorder, stalls, steps_ms, tokens_per_s,
 };
 pub use options::{
-    AboutCollective, BANDWIDTHS_GB_S, Backend, CellOptions, Collective, LATENCIES_US, Link, Nvls, P2p,
-    Recorder, Spec,
+    AboutCollective, BANDWIDTHS_GB_S, Backend, CellOptions, Collective, LATENCIES_US, Link, Nvls,
+    OptionEntry, P2p, Recorder, Spec,
 };
 pub use quality::{FEW_WINDOWS, Quality, RunQuality, WindowQuality, quality};
 pub use record::{

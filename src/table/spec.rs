@@ -1,6 +1,6 @@
 //! Labels, keys and provenance of cells.
 
-use super::options::{Backend, Link, OPTIONS, P2p, Spec, option};
+use super::options::{Backend, Link, OPTIONS, OptionEntry, P2p, Spec, option};
 use crate::shared_gpu;
 use base::error::{Error, Result};
 use base::words::words;
@@ -115,8 +115,13 @@ impl Spec {
     /// Labels of settings not at their default (`one-shot`, `comm-f8`, `kv-f8`, `nvls-off`): two cells with
     /// different settings do the same work in different ways.
     pub fn settings(&self) -> impl Iterator<Item = String> {
-        let set = OPTIONS.iter().filter(|o| !NO_SETTINGS.contains(&o.name) && !o.is_default(self));
+        let set = Self::setting_options().filter(|option| !option.is_default(self));
         set.map(|option| option.label(self))
+    }
+
+    /// Options that are settings.
+    pub fn setting_options() -> impl Iterator<Item = &'static OptionEntry> {
+        OPTIONS.iter().filter(|option| !NO_SETTINGS.contains(&option.name))
     }
 
     /// Architecture with variant: `ladder micro2`. Comparisons group cells by this label, against plain

@@ -89,7 +89,7 @@ pub use pareto::{
     OVERLAY_COLUMNS, OverlayPoint, PUBLISHED, ParetoLayout, ParetoPoint, PublishedValue, Series, XAxis,
     YAxis, area_gained, areas_table, at_limits, best_within, frontier, frontier_on, frontier_steps,
     limits_table, mark, out_of_memory, pareto, pareto_on, parse_overlay, points_table, published,
-    published_of, read_overlay, round_limits, split_group_names,
+    published_of, read_overlay, relate_points, round_limits, split_group_names, with_setting,
 };
 pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};

@@ -32,7 +32,9 @@ use crate::validate::TieBand;
 use base::statistics::bootstrap;
 use plan::{Architecture, ExpertLoad};
 use table::render::{Shown, Table};
-use table::{CellRuns, Measure, P2p, Provenance, Record, RunQuality, Spec, Status, aggregate, host};
+use table::{
+    CellRuns, Measure, OptionEntry, P2p, Provenance, Record, RunQuality, Spec, Status, aggregate, host,
+};
 
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ParetoPoint {
@@ -116,9 +118,13 @@ pub struct Series {
 impl Series {
     /// Label such as `ladder p2p-on`, followed by the setting if any.
     pub fn label(&self) -> String {
-        let base = format!("{} p2p-{}", self.architecture, self.p2p.as_str());
-        if self.setting.is_empty() { base } else { format!("{base} {}", self.setting) }
+        with_setting(format!("{} p2p-{}", self.architecture, self.p2p.as_str()), &self.setting)
     }
+}
+
+/// Label followed by the settings of a series, if any.
+pub fn with_setting(label: String, setting: &str) -> String {
+    if setting.is_empty() { label } else { format!("{label} {setting}") }
 }
 
 impl ParetoPoint {
@@ -144,14 +150,15 @@ impl ParetoPoint {
         }
     }
 
-    /// Label of the cell, with EP and DP if its group has several: `ladder tp8 ep1 dp1 b8 p2p-on`.
+    /// Label of the cell, with EP and DP and with the settings in which its group differs: `ladder tp8 ep1 dp1 b8 p2p-on
+    /// one-shot`.
     pub fn cell_label(&self) -> String {
         let Spec { tp, ep, dp, .. } = self.spec;
-        let label = self.spec.label();
-        match self.has_divisions && ep.max(dp) == 1 {
-            true => label.replacen(&format!("tp{tp}"), &format!("tp{tp} ep1 dp1"), 1),
-            false => label,
-        }
+        let label = match self.has_divisions && ep.max(dp) == 1 {
+            true => self.spec.label().replacen(&format!("tp{tp}"), &format!("tp{tp} ep1 dp1"), 1),
+            false => self.spec.label(),
+        };
+        with_setting(label, &self.setting)
     }
 }
 
@@ -169,10 +176,7 @@ pub fn pareto_on(records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
     let cells = CellRuns::group(records);
     let apart = measured_apart(&cells);
     let of_cell = |(cell, is_apart): (&CellRuns<'_>, &bool)| point(cell, axes, *is_apart);
-    let mut points: Vec<(ParetoPoint, String)> =
-        cells.par_iter().zip(&apart).filter_map(of_cell).collect();
-    name_settings(&mut points);
-    let mut points: Vec<ParetoPoint> = points.into_iter().map(|(point, _)| point).collect();
+    let mut points: Vec<ParetoPoint> = cells.par_iter().zip(&apart).filter_map(of_cell).collect();
     if let XAxis::Of(measure) = axes.x {
         place(&mut points, records, measure, |point| (&mut point.x, &mut point.x_ci95));
     }
@@ -182,11 +186,17 @@ pub fn pareto_on(records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
     if axes.quality().is_some() {
         part_by_text(&mut points);
     }
-    mark(&mut points, axes);
+    relate_points(&mut points, axes);
+    points
+}
+
+/// Marks the frontiers of these points alone, and names the settings and divisions in which the points of a group differ.
+pub fn relate_points(points: &mut [ParetoPoint], axes: Axes) {
+    name_settings(points);
+    mark(points, axes);
     let divided = points.iter().filter(|point| point.spec.ep.max(point.spec.dp) > 1);
     let divided: BTreeSet<String> = divided.map(|point| point.group.clone()).collect();
     points.iter_mut().for_each(|point| point.has_divisions = divided.contains(&point.group));
-    points
 }
 
 /// Setting that comparisons match cells by: cell key without the architecture, and host. `None` for simulations.
@@ -230,7 +240,7 @@ fn part_by_text(points: &mut [ParetoPoint]) {
     }
 }
 
-fn point(cell: &CellRuns<'_>, axes: Axes, is_apart: bool) -> Option<(ParetoPoint, String)> {
+fn point(cell: &CellRuns<'_>, axes: Axes, is_apart: bool) -> Option<ParetoPoint> {
     let record = cell.record()?;
     let metrics = record.metrics.as_ref().filter(|_| record.is_finished())?;
     if !metrics.completion_ms.is_finite() || !metrics.tokens_per_s_per_gpu.is_finite() {
@@ -241,7 +251,6 @@ fn point(cell: &CellRuns<'_>, axes: Axes, is_apart: bool) -> Option<(ParetoPoint
     let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
     // throughput is tokens over completion latency, so each interval gives the other
     let completion = metrics.tokens_per_s_ci95.filter(|[low, _]| *low > 0.0);
-    let setting = setting(spec);
     let ttft_ms_ci95 = if axes.x == XAxis::Ttft && record.provenance != Provenance::Simulated {
         let rounds: Vec<Vec<f64>> =
             cell.rounds().values().map(|round| round.iter().map(|s| s.prefill_ms).collect()).collect();
@@ -249,7 +258,7 @@ fn point(cell: &CellRuns<'_>, axes: Axes, is_apart: bool) -> Option<(ParetoPoint
     } else {
         None
     };
-    let point = ParetoPoint {
+    Some(ParetoPoint {
         run: record.run.clone(),
         runs: cell.ok().count(),
         provenance: record.provenance,
@@ -279,8 +288,7 @@ fn point(cell: &CellRuns<'_>, axes: Axes, is_apart: bool) -> Option<(ParetoPoint
         has_divisions: false,
         is_apart,
         spec: record.spec,
-    };
-    Some((point, setting))
+    })
 }
 
 /// Accessor of a point's coordinate on one axis and its interval.
@@ -300,26 +308,62 @@ fn place(points: &mut [ParetoPoint], records: &[Record], measure: &Measure, at: 
     }
 }
 
-/// Link, settings and variables of a spec as text, without P2P's own variables.
-fn setting(spec: &Spec) -> String {
-    let link = if spec.has_link_of_p2p() { "profile's link".to_owned() } else { spec.link.to_string() };
-    let mut words = vec![link];
-    words.extend(spec.settings());
-    let own = |(key, _): &(&String, &String)| !key.starts_with("NCCL_P2P_");
-    words.extend(spec.env.iter().filter(own).map(|(key, value)| format!("{key}={value}")));
-    words.join(" ")
+/// Link of a cell as a setting; the links of its hardware profile follow from P2P.
+fn link_setting(spec: &Spec) -> String {
+    if spec.has_link_of_p2p() { "profile's link".to_owned() } else { spec.link.to_string() }
 }
 
-/// Keeps settings only if a group has several for one P2P setting.
-fn name_settings(points: &mut [(ParetoPoint, String)]) {
-    let mut seen: BTreeMap<(String, P2p), BTreeSet<String>> = BTreeMap::new();
-    for (point, setting) in &*points {
-        seen.entry((point.group.clone(), point.spec.p2p)).or_default().insert(setting.clone());
+/// Variables of a cell that are settings: all but those of P2P.
+fn env_settings(spec: &Spec) -> impl Iterator<Item = (&String, &String)> {
+    spec.env.iter().filter(|(key, _)| !key.starts_with("NCCL_P2P_"))
+}
+
+/// Settings in which the cells of a group with the same P2P setting differ.
+#[derive(Debug, Default)]
+struct VariedSettings {
+    link: bool,
+    options: Vec<&'static OptionEntry>,
+    env: BTreeSet<String>,
+}
+
+impl VariedSettings {
+    fn add_differences(&mut self, a: &Spec, b: &Spec) {
+        self.link |= link_setting(a) != link_setting(b);
+        for option in Spec::setting_options().filter(|option| !option.same(a, b)) {
+            if !self.options.iter().any(|known| known.name == option.name) {
+                self.options.push(option);
+            }
+        }
+        let own = |of: &Spec, other: &Spec| -> Vec<String> {
+            let changed = env_settings(of).filter(|(key, value)| other.env.get(*key) != Some(value));
+            changed.map(|(key, _)| key.clone()).collect()
+        };
+        self.env.extend(own(a, b).into_iter().chain(own(b, a)));
     }
-    for (point, setting) in points {
-        let several = seen.get(&(point.group.clone(), point.spec.p2p)).is_some_and(|s| s.len() > 1);
-        point.setting = if several { std::mem::take(setting) } else { String::new() };
+
+    /// Values of a cell: `nccl kv-f8 NCCL_ALGO=Ring`. Defaults are named if they say what they are of: `nccl`, but not `micro1`.
+    fn words(&self, spec: &Spec) -> String {
+        let link = self.link.then(|| link_setting(spec));
+        let is_named =
+            |option: &&&OptionEntry| option.about.label.is_empty() || !option.is_default(spec);
+        let options = self.options.iter().filter(is_named).map(|option| option.label(spec));
+        let env = self.env.iter().filter_map(|key| Some(format!("{key}={}", spec.env.get(key)?)));
+        let words = link.into_iter().chain(options).chain(env).filter(|word| !word.is_empty());
+        words.collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Names the settings that separate the series of a group.
+fn name_settings(points: &mut [ParetoPoint]) {
+    let mut first: BTreeMap<(&str, P2p), &Spec> = BTreeMap::new();
+    let mut varied: BTreeMap<&str, VariedSettings> = BTreeMap::new();
+    for point in &*points {
+        let first = *first.entry((&point.group, point.spec.p2p)).or_insert(&point.spec);
+        varied.entry(&point.group).or_default().add_differences(first, &point.spec);
+    }
+    let named = points.iter().map(|point| varied[&*point.group].words(&point.spec));
+    let settings: Vec<String> = named.collect();
+    points.iter_mut().zip(settings).for_each(|(point, setting)| point.setting = setting);
 }
 
 /// Name of a group: `llama-3-70b f16, prompt 1024, output 512, h100_sxm, sim gpt-fast, simulated`.

@@ -228,6 +228,26 @@ fn one_p2p_setting_over_two_links_is_two_series() {
 }
 
 #[test]
+fn a_series_is_named_by_the_settings_in_which_its_group_differs() {
+    let cell = |name: &str, change: &dyn Fn(&mut Spec), step_ms| sim_record(name, change, 1.0, step_ms);
+    let nccl = cell("nccl", &|_| (), 4.0);
+    let one_shot = cell("one-shot", &|spec| spec.collective = "one-shot".parse().unwrap(), 2.0);
+    let points = pareto(&[nccl.clone(), one_shot]);
+    assert_eq!(points.iter().map(|p| p.setting.as_str()).collect::<Vec<_>>(), ["nccl", "one-shot"]);
+    assert!(points[1].cell_label().ends_with(" p2p-on one-shot"), "{}", points[1].cell_label());
+    let micro = cell("micro", &|spec| spec.micro_batches = 2, 2.0);
+    let points = pareto(&[nccl, micro]);
+    assert_eq!(points.iter().map(|p| p.setting.as_str()).collect::<Vec<_>>(), ["", "micro2"]);
+    // alone, a point has nothing to be distinguished from, and nothing dominates it
+    let (slow, mut points) = (points[0].clone(), points);
+    relate_points(&mut points[..1], Axes::default());
+    assert_eq!((points[0].on_frontier, points[0].dominated_by.as_deref()), (true, None));
+    assert_eq!((slow.on_frontier, slow.dominated_by.as_deref()), (false, Some("micro")));
+    relate_points(&mut points[1..], Axes::default());
+    assert_eq!(points[1].setting, "");
+}
+
+#[test]
 fn a_point_that_another_series_dominates_within_noise_is_marked() {
     // one architecture with and without P2P: a hundredth apart, and far apart
     let points = |share: f64| {
