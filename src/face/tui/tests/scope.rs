@@ -85,7 +85,7 @@ fn a_filter_narrows_its_screen_and_says_what_it_leaves() {
     driver.hides("filter:");
     driver.taps("/tp:4,8 arch:ladder");
     driver.tap(KeyCode::Enter);
-    driver.shows("2 of 18 points  [later] filter: tp:4,8 arch:ladder");
+    driver.shows("2 of 9 points  [later] filter: tp:4,8 arch:ladder");
     driver.taps("*");
     driver.shows("4 of 18 points  [all runs] filter: tp:4,8 arch:ladder");
     driver.taps("6/tp:4,8 arch:ladder");
@@ -109,7 +109,7 @@ fn runs_pareto_and_compare_have_one_scope_that_each_of_them_names() {
     let shown = |screen: &str, is_one: bool| match (screen, is_one) {
         ("3", true) => "9 of 18 runs, tiny (9 of other experiments: *)",
         ("3", false) => "18 of 18 runs",
-        ("5", true) => "9 of 18 points  [later]",
+        ("5", true) => "9 points  [later]",
         ("5", false) => "[all runs]",
         (_, true) => "architecture: 3 settings (3 more in other experiments: * shows all)",
         (_, false) => "architecture: 6 settings",
@@ -188,6 +188,54 @@ fn a_scope_without_points_or_pairs_says_which_key_shows_all_runs() {
     driver.hides("hides all points");
 }
 
+/// An earlier experiment ran the same cells with another all-reduce, and faster.
+#[test]
+fn a_frontier_is_of_the_points_in_scope_and_those_of_all_runs_name_their_all_reduce() {
+    let mut all = two_experiments().records.to_vec();
+    for earlier in &mut all[..9] {
+        let mut spec = earlier.spec.clone();
+        (spec.batch, spec.collective) = (4, "one-shot".parse().unwrap());
+        let speed = 5000.0 * f64::from(spec.tp);
+        *earlier = Record { experiment: Some("earlier".into()), ..record(&earlier.run, spec, speed) };
+    }
+    let mut driver = Driver::empty(120, 40);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("5");
+    driver.shows("9 points  [later]");
+    driver.shows(" p2p-on: on the frontier");
+    driver.hides("one-shot");
+    driver.taps("*");
+    driver.shows(" p2p-on nccl: best of its series, dominated overall (by ");
+    driver.shows("² one-shot");
+    // the typed limit of an experiment stays with all runs
+    driver.taps("*t");
+    driver.taps("9000");
+    driver.tap(KeyCode::Enter);
+    driver.shows("within 9");
+    driver.taps("*");
+    driver.shows("within 9");
+}
+
+/// The axis of one experiment is not that of another, and only axes with pairs in scope come next.
+#[test]
+fn another_experiment_is_compared_by_its_own_axis() {
+    let mut all = two_experiments().records.to_vec();
+    // the later one has a single architecture
+    all.retain(|record| record.spec.batch == 1 || record.spec.architecture.to_string() == "ladder");
+    let mut driver = Driver::empty(120, 40);
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("6");
+    driver.shows("[later]");
+    driver.shows("tp: ");
+    driver.taps("]");
+    driver.shows("these runs have pairs by tp only");
+    driver.taps("*");
+    driver.taps("]");
+    driver.shows("compared by ");
+}
+
 #[test]
 fn runs_of_the_same_cells_are_in_the_scope_whichever_experiment_made_them() {
     let all = two_experiments();
@@ -199,7 +247,7 @@ fn runs_of_the_same_cells_are_in_the_scope_whichever_experiment_made_them() {
     let effects = driver.send(Message::Runs(Ok(Arc::new(snapshot))));
     driver.answer(effects);
     driver.taps("5");
-    driver.shows("11 of 18 points  [later]");
+    driver.shows("11 points  [later]");
     // another experiment runs all cells of `later` again: a point is then of its newest run
     let again = all.records[9..].iter().map(|record| Record {
         run: format!("{}-again", record.run),
@@ -214,7 +262,7 @@ fn runs_of_the_same_cells_are_in_the_scope_whichever_experiment_made_them() {
     driver.shows("18 of 27 runs");
     driver.shows("[again]");
     driver.taps("5");
-    driver.shows("9 of 18 points  [again]");
+    driver.shows("9 points  [again]");
     let command = driver.state.screen(Tab::Runs).command().expect("a command");
     assert!(command.words.join(" ").contains("--filter experiment=again"), "{command:?}");
     let beyond =

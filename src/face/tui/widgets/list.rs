@@ -66,7 +66,7 @@ pub fn scroll_key(key: KeyCode, scroll: &mut usize) -> bool {
 }
 
 /// Next or previous element, wrapping around.
-pub fn next_of<T: Copy + PartialEq>(all: &[T], current: T, backwards: bool) -> T {
+pub fn next_of<T: Clone + PartialEq>(all: &[T], current: T, backwards: bool) -> T {
     let at = all.iter().position(|one| *one == current).unwrap_or(0);
-    all[(at + if backwards { all.len() - 1 } else { 1 }) % all.len()]
+    all[(at + if backwards { all.len() - 1 } else { 1 }) % all.len()].clone()
 }

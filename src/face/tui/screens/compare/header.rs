@@ -6,7 +6,7 @@ use super::{Act, Compare, draw, pivot};
 use crate::face::tui::keymap::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::wrap::elided_clauses;
-use study::analysis::{Comparison, ComparisonReport};
+use study::analysis::{Axis, Comparison, ComparisonReport};
 use table::Provenance;
 
 /// Beginning of the row on noisy data.
@@ -165,7 +165,9 @@ fn status_counts(
             true => String::new(),
             false => hidden_by_scope(compared.settings.saturating_sub(all), cx),
         };
-        let by = if width < 80 { String::new() } else { format!("{}: ", compared.report.by) };
+        let is_usual = compared.axis == Axis::ARCHITECTURE;
+        let by =
+            if width < 80 && is_usual { String::new() } else { format!("{}: ", compared.report.by) };
         words.push(format!("{by}{settings}{hidden}"));
     }
     // a filter being typed needs the room

@@ -87,17 +87,16 @@ impl Acts for Compare {
                 self.compare_by(self.asked.axis.clone(), None);
             }
             Act::NextAxis | Act::PreviousAxis => {
-                let axes = self.compared().map_or(&[][..], |compared| &compared.axes);
-                let at = axes.iter().position(|axis| axis.axis == self.asked.axis);
-                let by = if act == Act::NextAxis { 1 } else { axes.len().saturating_sub(1) };
-                let next = at.map_or(0, |at| (at + by) % axes.len());
-                let axis = axes.get(next).map(|axis| axis.axis.clone());
-                match axis {
-                    Some(axis) => self.compare_by(axis, None),
-                    None => {
-                        cx.inform(
-                            "the stored runs do not differ in any option, so there is no other axis",
-                        );
+                let axes = self.compared().map_or_else(Vec::new, |of| self.axes_with_pairs(of));
+                let next = match axes.contains(&self.asked.axis) {
+                    true => next_of(&axes, self.asked.axis.clone(), act == Act::PreviousAxis),
+                    false => axes.first().cloned().unwrap_or_else(|| self.asked.axis.clone()),
+                };
+                match next == self.asked.axis {
+                    true => cx.inform(format!("these runs have pairs by {next} only")),
+                    false => {
+                        cx.inform(format!("compared by {next}, not {}", self.asked.axis));
+                        self.compare_by(next, None);
                     }
                 }
             }
@@ -563,11 +562,6 @@ impl Compare {
             }
         };
         cx.pick(title, lines, |_, _| None, take);
-    }
-
-    fn compare_by(&mut self, axis: Axis, baseline: Option<String>) {
-        (self.asked.axis, self.asked.baseline) = (axis, baseline);
-        self.start_over();
     }
 }
 

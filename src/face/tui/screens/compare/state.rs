@@ -166,6 +166,8 @@ pub struct Compare {
     pub column: Option<String>,
     /// Value that the cursor keeps from row to row without a selected one.
     held: Option<String>,
+    /// Experiment whose axis was chosen, see [`Self::follow_scope`].
+    followed: Option<String>,
     /// Pair that the screen itself selected, as an index into the report. A cursor on any other pair was moved by the user
     /// and keeps its pair.
     opened_on: Option<usize>,
@@ -218,6 +220,7 @@ impl Compare {
         let moved = moved.and_then(|pair| self.position_of(&pair));
         self.arrange();
         self.place_cursor(moved);
+        self.follow_scope();
     }
 
     /// Filters the pairs after the scope or the text of the filter changed. Pairs that come back leave the cursor where it
@@ -227,6 +230,37 @@ impl Compare {
         self.arrange();
         let keeps = if self.kept.len() > before { selected } else { moved };
         self.place_cursor(keeps);
+        self.follow_scope();
+    }
+
+    /// Compares another experiment by its own axis: architecture, or else the first with pairs. The restored axis of the
+    /// first experiment stays if it has pairs.
+    fn follow_scope(&mut self) {
+        let (Some(experiment), Some(compared)) = (self.filter.experiment(), self.compared()) else {
+            return;
+        };
+        let experiment = experiment.to_owned();
+        if self.followed.as_ref() == Some(&experiment) {
+            return;
+        }
+        let axes = self.axes_with_pairs(compared);
+        let is_restored = self.followed.is_none() && axes.contains(&self.asked.axis);
+        let natural = axes.iter().find(|axis| **axis == Axis::ARCHITECTURE).or(axes.first()).cloned();
+        self.followed = Some(experiment);
+        if let Some(axis) = natural.filter(|axis| !is_restored && *axis != self.asked.axis) {
+            self.compare_by(axis, None);
+        }
+    }
+
+    pub fn compare_by(&mut self, axis: Axis, baseline: Option<String>) {
+        (self.asked.axis, self.asked.baseline) = (axis, baseline);
+        self.start_over();
+    }
+
+    /// Axes along which the scope and the filter leave pairs.
+    pub fn axes_with_pairs(&self, compared: &AxisComparison) -> Vec<Axis> {
+        let axes = compared.axes.iter().filter(|axis| self.left_of_axis(compared, axis)[1] > 0);
+        axes.map(|axis| axis.axis.clone()).collect()
     }
 
     /// Pair, an index into the report, that the user moved the cursor to; `None` if it is where the screen put it.
