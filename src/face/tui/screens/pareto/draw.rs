@@ -122,8 +122,7 @@ fn draw_group(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
         };
         return line(buf, cut_left(header, x - header.x).1, 0, &[(&place, dim), (group, title)]);
     }
-    // the legend names the P2P setting
-    let all = pareto.plottable();
+    let all = pareto.in_scope();
     // matching points of other groups are on other plots
     let others =
         || pareto.left.iter().enumerate().filter(|(at, left)| *at != pareto.group && **left > 0);
@@ -311,7 +310,7 @@ fn put_in_corner<'a>(
 }
 
 /// Suffix of points with rounds that were not measured side by side with the others.
-pub const APART: &str = "!";
+pub const APART: &str = "?";
 
 /// True if a cell of the plot has neither a line nor a mark.
 pub fn is_blank(cell: &Cell) -> bool {

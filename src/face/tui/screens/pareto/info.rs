@@ -368,7 +368,7 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> (String, String) {
 }
 
 /// What hides a point.
-fn hidden_by(pareto: &Pareto, point: &ParetoPoint) -> &'static str {
+pub fn hidden_by(pareto: &Pareto, point: &ParetoPoint) -> &'static str {
     if pareto.p2p().is_some_and(|p2p| p2p != point.spec.p2p) {
         "P2P"
     } else if pareto.hidden.contains(&point.series()) {

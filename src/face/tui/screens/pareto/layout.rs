@@ -13,12 +13,15 @@
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
 
+use std::collections::BTreeSet;
+
 use super::draw::ELSEWHERE;
 use super::info::has_headline;
 use super::state::series::SeriesEntry;
 use super::state::{Pareto, PlotExtent, series};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
+use base::statistics::distinct;
 use study::plot::ValueAxis;
 use table::P2p;
 
@@ -164,11 +167,18 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<LegendItem>> {
     rows
 }
 
+/// Maximum number of small marks that the legend shows as examples.
+const MOST_SMALL: usize = 3;
+
 /// Meanings of the marks that the legend's entries leave open, in descending length; empty if no such mark is drawn.
 pub fn meanings(pareto: &Pareto, theme: Theme) -> Vec<String> {
-    let has_small = pareto.looks.iter().any(|(_, is_on_frontier)| !is_on_frontier);
+    let dominated = pareto.looks.iter().filter(|(_, is_on_frontier)| !is_on_frontier);
+    let dominated: BTreeSet<usize> = dominated.map(|(entry, _)| *entry).collect();
+    let dominated = dominated.into_iter().filter_map(|entry| pareto.entries.get(entry));
+    let small = distinct(dominated.map(|entry| series::glyph(entry.look, entry.series.p2p, true)));
     let suffix = pareto.entries.iter().map(|entry| entry.suffix).find(|suffix| !suffix.is_empty());
-    let small = series::glyph(0, P2p::On, true);
+    let small = small.into_iter().take(MOST_SMALL).collect::<String>();
+    let has_small = !small.is_empty();
     // without colours, marks along the lines distinguish them
     let is = if theme.tells_series() { "dominated" } else { "dominated, or along a line" };
     let meaning = |small: String, setting: &str| {

@@ -9,7 +9,9 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use base::statistics::distinct;
 use plan::Architecture;
-use study::analysis::{self, AtLimit, BestAtLimit, BestWithin, ParetoPoint, Series, XAxis};
+use study::analysis::{
+    self, AtLimit, BestAtLimit, BestWithin, ParetoPoint, Series, XAxis, with_setting,
+};
 use study::plot::limit_words;
 use table::{P2p, Provenance};
 
@@ -298,9 +300,14 @@ fn standard_there(
 /// `standard 8x1: 12.7; its 8x16 misses by 7.45 %`.
 fn rival_words(pareto: &Pareto, rival: &BestWithin, winner: &ParetoPoint) -> [String; 2] {
     let limit = pareto.limit.unwrap_or(f64::NAN);
-    let label = pareto.point(&rival.run).map(ParetoPoint::label);
-    let label = label.filter(|label| *label != winner.label());
-    let label = label.map_or_else(String::new, |label| format!(" {label}:"));
+    let point = pareto.point(&rival.run);
+    let size = point.map(ParetoPoint::label).filter(|label| *label != winner.label());
+    let setting = point.map(|point| &point.setting).filter(|setting| **setting != winner.setting);
+    let parts: Vec<String> = size.into_iter().chain(setting.cloned()).collect();
+    let label = match parts.is_empty() {
+        true => String::new(),
+        false => format!(" {}:", parts.join(" ")),
+    };
     let words = format!("{}{label} {}", rival.architecture, digits(rival.y));
     let is_of = |at: &&AtLimit| at.best.as_ref().is_some_and(|best| best.run == rival.run);
     let missed = pareto.limits.iter().find(is_of).and_then(|at| at.near_miss.as_ref());
@@ -327,9 +334,10 @@ fn without_p2p(pareto: &Pareto, winner: &ParetoPoint) -> Option<[String; 2]> {
     Some([format!("P2P off: {architecture} {y}"), format!("{y} without P2P")])
 }
 
-/// Name of a point in the answer: `ladder 8x64 p2p-on`.
+/// Name of a point in the answer: `ladder 8x64 p2p-on`, in a group with several collectives `ladder 8x64 p2p-on one-shot`.
 pub fn named(point: &ParetoPoint) -> String {
-    format!("{} {} p2p-{}", point.spec.architecture, point.label(), point.spec.p2p.as_str())
+    let Series { architecture, p2p, setting } = point.series();
+    with_setting(format!("{architecture} {} p2p-{}", point.label(), p2p.as_str()), &setting)
 }
 
 /// Says that no point can be chosen within the limit, and which comes nearest to it.

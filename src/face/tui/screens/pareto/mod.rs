@@ -20,6 +20,7 @@ use crate::desk::files;
 use crate::face::tui::figures;
 use crate::face::tui::pictures;
 use crate::face::tui::prelude::*;
+use crate::face::tui::scope::RunScope;
 use crate::face::tui::screens::runs::{Runs, TraceLookup};
 use crate::face::tui::texts::{CheckItem, Checklist, ChecklistUpdate};
 use crate::face::tui::widgets::scatter::Plot;
@@ -29,8 +30,8 @@ use state::nearest::{Direction, nearest};
 use state::series::glyph;
 use state::window::ZoomWindow;
 use state::{ParetoHeadline, Scale};
-use study::analysis::{self, Axes, Axis, Cells, Comparison, is_measured_apart};
-use study::answer::{headlines_of_all, signs_of_noise};
+use study::analysis::{self, Axes, Axis, Cells, Comparison, ParetoPoint, is_measured_apart};
+use study::answer::{RUN_AGAIN, headlines_of_all, signs_of_noise};
 use table::render::Sourced;
 use table::{Provenance, Record, Spec};
 
@@ -100,7 +101,10 @@ impl Acts for Pareto {
                 match by {
                     None => cx.inform("nothing dominates this point"),
                     Some(run) if !self.select(&run) => {
-                        cx.inform(format!("{run} dominates it, and is not shown: filter, legend, P2P"));
+                        let by = self.point(&run);
+                        let name = by.map_or(run.clone(), ParetoPoint::cell_label);
+                        let hidden = by.map_or("filter", |by| info::hidden_by(self, by));
+                        cx.inform(format!("{name} dominates it, but is hidden ({hidden})"));
                     }
                     Some(_) => {}
                 }
@@ -194,11 +198,12 @@ impl Screen for Pareto {
             TraceLookup::ask::<Self>(record, cx, |pareto| &mut pareto.trace);
         }
         let (axes, of, told) = (self.axes, runs.clone(), runs.clone());
+        let scope = cx.scope.runs();
         cx.follow(
             "points",
-            &(axes, self.reading),
+            &(axes, self.reading, scope.clone()),
             move |_| {
-                let points = analysis::pareto_on(&of.records, axes);
+                let points = points_in(&scope, &of.records, axes);
                 Ok((state::trust(&points), state::simulator_errors(&points), points))
             },
             move |pareto: &mut Self, found, cx| {
@@ -243,10 +248,7 @@ impl Screen for Pareto {
     }
 
     fn selection(&self, _cx: &Context) -> ScreenSelection {
-        let run = |point: &analysis::ParetoPoint| SelectedRun {
-            spec: point.spec.clone(),
-            run: point.run.clone(),
-        };
+        let run = |point: &ParetoPoint| SelectedRun { spec: point.spec.clone(), run: point.run.clone() };
         let runs = self.visible().map(|point| point.run.clone()).collect::<Vec<_>>();
         let figure = Subject {
             kind: Some(FigureKind::Pareto),
@@ -427,6 +429,17 @@ fn select_at(pareto: &mut Pareto, plot: &Plot, at: Position) -> bool {
     true
 }
 
+/// Points of all finished cells. Those in scope have frontiers of their own: points outside of it are not shown.
+fn points_in(scope: &RunScope, records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
+    let points = analysis::pareto_on(records, axes);
+    let Some(scope) = scope.runs().filter(|scope| !scope.is_all) else { return points };
+    let (mut own, mut others): (Vec<_>, Vec<_>) =
+        points.into_iter().partition(|point| scope.holds(&point.run));
+    analysis::relate_points(&mut own, axes);
+    analysis::relate_points(&mut others, axes);
+    own.into_iter().chain(others).collect()
+}
+
 /// Records of these cells and of `standard` at the same settings.
 fn of_cells(records: &[Record], shown: &[(Spec, Provenance)]) -> Vec<Record> {
     let cells = shown.iter().flat_map(|(spec, provenance)| {
@@ -445,7 +458,12 @@ fn compared(revision: u64, records: Vec<Record>) -> base::error::Result<ParetoHe
     let text = headlines_of_all(&axis, &report);
     let ratio = |pair: &Comparison| (!is_measured_apart(pair)).then_some(pair.speedup);
     let ratios = report.pairs.iter().map(|pair| (pair.run.clone(), ratio(pair))).collect();
-    Ok(ParetoHeadline { revision, text, is_noisy: signs_of_noise(records).is_some(), ratios })
+    let mut choices = report.pairs.iter().filter(|pair| !pair.is_limit() && !is_measured_apart(pair));
+    let has_choice = choices.clone().next().is_some();
+    let is_undecided =
+        has_choice && (text.contains(RUN_AGAIN) || choices.all(|pair| pair.verdict.is_undecided()));
+    let is_noisy = signs_of_noise(records).is_some();
+    Ok(ParetoHeadline { revision, text, is_undecided, is_noisy, ratios })
 }
 
 /// Command line that prints the same points.

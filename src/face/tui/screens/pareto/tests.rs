@@ -361,7 +361,7 @@ fn a_point_that_was_measured_apart_is_marked_and_the_header_says_what_to_do() {
     let resumed = all.iter_mut().find(|record| record.spec.label() == label).expect(label);
     resumed.created = "2026-01-02T03:40:05Z".into();
     driver = opened(all);
-    driver.shows("[emulated-link] ! measured apart: run all again (1, then R)");
+    driver.shows("[emulated-link] ? measured apart: run all again (1, then R)");
     let at = driver.state.pareto.visible().position(|point| point.is_apart).expect(label);
     driver.state.pareto.selected = at;
     driver.shows(&format!("{label}: on the frontier"));

@@ -98,6 +98,8 @@ pub struct ParetoHeadline {
     pub revision: u64,
     /// Winner at the same TP, batch and P2P, with the interval of its lead.
     pub text: String,
+    /// True if noise or too few rounds leave all comparisons of the shown choices undecided.
+    pub is_undecided: bool,
     /// True if rounds of these cells vary widely or the machine was overloaded, as on the result card.
     pub is_noisy: bool,
     /// Tokens/s over `standard` in the same cell, paired by round as in comparisons, by run of the cell; `None` if rounds
@@ -508,14 +510,14 @@ impl Pareto {
     /// Tokens/s of a measured cell over `standard` in the same cell; see [`ParetoHeadline::ratios`].
     pub fn paired_ratio(&self, point: &ParetoPoint) -> Option<Option<f64>> {
         let is_measured = point.provenance != Provenance::Simulated;
-        let headline = self.shown_headline().filter(|_| is_measured && self.axes.y == YAxis::PerGpu)?;
+        let is_throughput = matches!(self.axes.y, YAxis::PerGpu | YAxis::Total);
+        let headline = self.shown_headline().filter(|_| is_measured && is_throughput)?;
         headline.ratios.get(&point.run).copied()
     }
 
     /// True if the comparison of the shown cells decides nothing.
     pub fn is_undecided(&self) -> bool {
-        let headline = self.headline();
-        headline.starts_with("Undecided") || headline.contains(": undecided ")
+        self.shown_headline().is_some_and(|headline| headline.is_undecided)
     }
 
     /// True if the shown cells are known to be noisy.
@@ -588,9 +590,10 @@ impl Pareto {
         (self.scales.0.is_log(self.extent.x), self.scales.1.is_log(self.extent.y))
     }
 
-    /// Key of the P2P settings and the limits: the name of the shown experiment, empty if all runs are shown.
+    /// Key of the P2P settings and the limits: the name of the experiment in scope, with all runs of the last one; empty
+    /// before the first.
     fn own_experiment(&self) -> &str {
-        self.filter.experiment().unwrap_or_default()
+        self.filter.experiment().or(self.opened_on.as_deref()).unwrap_or_default()
     }
 
     /// P2P setting shown; `None` shows both.
@@ -644,9 +647,12 @@ impl Pareto {
         self.arrange();
     }
 
-    /// Shows another P2P setting, and selects the same cell there; if that is beyond the limit, the best one within it.
+    /// Shows another P2P setting, and selects the same cell there; if the selected point is the best within a limit, or the
+    /// cell is beyond it, the best one.
     pub fn cycle_p2p(&mut self) {
         let own = self.current().cloned();
+        let is_best = |run: &str| self.best_within.first().is_some_and(|best| best.run == run);
+        let was_best = self.bound().is_some() && own.as_ref().is_some_and(|point| is_best(&point.run));
         let next = next_of(&[None, Some(P2p::On), Some(P2p::Off)], self.p2p(), false);
         self.show_p2p(next);
         if let Some((own, p2p)) = own.zip(next) {
@@ -655,7 +661,7 @@ impl Pareto {
             let found = self.visible().position(is_same);
             self.selected = found.unwrap_or(self.selected);
         }
-        if self.current().is_some_and(|point| !self.keeps_limit(point)) {
+        if was_best || self.current().is_some_and(|point| !self.keeps_limit(point)) {
             self.select_within();
         }
     }
@@ -679,14 +685,11 @@ impl Pareto {
         self.chosen = true;
     }
 
-    /// Number of points of the group with the P2P setting shown.
-    pub fn plottable(&self) -> usize {
-        let (group, p2p) = (self.groups.get(self.group), self.p2p());
-        let points = self.points.iter().flatten();
-        points
-            .filter(|point| Some(&point.group) == group)
-            .filter(|point| p2p.is_none_or(|p2p| p2p == point.spec.p2p))
-            .count()
+    /// Number of points of the group in scope.
+    pub fn in_scope(&self) -> usize {
+        let group = self.groups.get(self.group);
+        let of_group = self.points.iter().flatten().filter(|point| Some(&point.group) == group);
+        of_group.filter(|point| self.filter.holds(&point.run)).count()
     }
 
     /// True if the scope hides all points of a group.

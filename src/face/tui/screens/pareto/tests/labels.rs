@@ -33,7 +33,7 @@ fn without_colours_lines_have_the_marks_of_their_architectures() {
     driver.state.cx.theme = Theme::new(false);
     let now = marks(&driver);
     assert!(before.iter().zip(now).all(|(before, now)| *before < now), "{before:?} {now:?}");
-    driver.shows("• small: dominated, or along a line");
+    driver.shows("small: dominated, or along a line");
 }
 
 #[test]
@@ -85,13 +85,13 @@ fn the_plot_says_which_corner_is_better_and_what_close_means() {
 fn small_marks_and_suffixes_are_explained_where_there_is_room_and_otherwise_in_the_help() {
     let mut driver = with_micro_batches();
     driver.send(Message::Resize(200, 60));
-    driver.shows("• small: dominated; ² micro2");
+    driver.shows("•▪▴ small: dominated; ² micro2");
     driver.send(Message::Resize(60, 16));
     driver.shows("dominated; ² micro2");
     let mut driver = self::driver(80, 24);
-    driver.hides("• small");
+    driver.hides(" small: dominated");
     driver.taps("?");
-    driver.shows("marks: • small: dominated");
+    driver.shows("marks: •◦▪ small: dominated");
     driver.tap(KeyCode::Esc);
     driver.taps("L");
     driver.shows("▪ dominated");

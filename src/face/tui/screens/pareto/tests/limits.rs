@@ -11,7 +11,7 @@ use crate::face::tui::screen::{AnyScreen as _, Tab};
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::update::Message;
 use study::analysis::ParetoPoint;
-use table::P2p;
+use table::{P2p, Spec};
 
 /// Types a limit of x.
 fn type_limit(driver: &mut Driver, limit: &str) {
@@ -92,19 +92,26 @@ fn without_a_limit_the_best_point_is_beside_standard_in_its_cell() {
 
 /// Where the winner has P2P, the answer has the best point without it, and `p` goes to the same cell without it.
 #[test]
-fn the_best_point_without_p2p_is_in_the_answer_and_the_selection_stays_on_its_cell() {
+fn the_best_point_without_p2p_is_in_the_answer_and_selected_there() {
     let mut driver = driver(200, 60);
     type_limit(&mut driver, "350");
     driver.shows("; P2P off: desync:4 99.1");
     let winner = driver.state.pareto.best_within[0].run.clone();
     assert!(driver.state.pareto.select(&winner));
-    let own = driver.state.pareto.current().unwrap().spec.clone();
     driver.taps("p");
+    assert_eq!(driver.state.pareto.current().unwrap().run, winner);
     driver.hides("P2P off: desync:4");
     driver.taps("p");
-    let now = &driver.state.pareto.current().unwrap().spec;
-    assert_eq!((now.p2p, now.tp, now.batch), (P2p::Off, own.tp, own.batch));
-    assert_eq!(now.architecture, own.architecture);
+    let pareto = &driver.state.pareto;
+    let best = pareto.current().unwrap();
+    assert_eq!((best.spec.p2p, best.spec.architecture.to_string().as_str()), (P2p::Off, "desync:4"));
+    assert_eq!(best.run, pareto.best_within[0].run);
+    // any other point keeps its cell
+    driver.taps("pppN");
+    let own = driver.state.pareto.current().unwrap().spec.clone();
+    driver.taps("pp");
+    let cell = |spec: &Spec| (spec.tp, spec.batch, spec.architecture.clone());
+    assert_eq!(cell(&driver.state.pareto.current().unwrap().spec), cell(&own));
     // the same cell without P2P is beyond this limit
     driver.taps("p");
     type_limit(&mut driver, "250");
