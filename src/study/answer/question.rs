@@ -749,8 +749,10 @@ impl<'a> ComparisonQuestion<'a> {
             Some((true, _)) => "fastest".to_owned(),
             _ if pair.verdict.is_tie() => "tied".to_owned(),
             _ if is_chance_of_many(pair) => {
-                format!("{} among {}", pair.verdict, self.report.adjusted.tested)
+                format!("undecided among {}", self.report.adjusted.tested)
             }
+            // the details say why
+            _ if pair.verdict.is_undecided() => "undecided".to_owned(),
             _ => pair.verdict.to_string(),
         }
     }

@@ -202,7 +202,7 @@ fn a_difference_that_is_chance_among_several_says_so() {
     let answer = one(&records);
     assert!(answer.headline.starts_with("No significant difference in any of 2 settings"), "{answer:?}");
     let table = answer.table.csv(Sourced::NoRuns);
-    assert_eq!(table.matches(",not significant among 2").count(), 1, "{table}");
+    assert_eq!(table.matches(",undecided among 2").count(), 1, "{table}");
     let text = said(&answer).join("\n");
     let why = "2 of 2 comparisons are not significant (Benjamini-Hochberg, 2 tests): ladder at P2P on, ";
     assert!(text.contains(why), "{text}");

@@ -59,7 +59,8 @@ pub fn badge(trust: &str, is_noisy: bool, width: usize) -> String {
     }
 }
 
-/// Lines of the result: headline, trust in a row, table, bullets and noise. The rest is in [`detail_lines`].
+/// Lines of the result: headline, trust in a row, table, bullets, noise, and what the table leaves out. The rest is in
+/// [`detail_lines`].
 pub fn result_lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {
@@ -81,15 +82,16 @@ pub fn result_lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
             };
             lines.push((line.to_owned(), role));
         }
+        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
+        lines.extend(card_lines(bullets.chain(noise), width));
         let columns = table.left_out.len();
         let columns = (columns > 0).then(|| counted(columns, "more column"));
         let more: Vec<String> = answer.left_out.words().into_iter().chain(columns).collect();
+        // last: a low window has no row for it above the findings
         if !more.is_empty() {
             let text = format!("… {}: screen {} has all", more.join("; "), Tab::Compare.title());
             lines.extend(wrap(&text, width).into_iter().map(|words| (words, Role::Dim)));
         }
-        let bullets = answer.bullets.iter().map(|bullet| (CardLine::Bullet, bullet.as_str()));
-        lines.extend(card_lines(bullets.chain(noise), width));
     }
     lines
 }
