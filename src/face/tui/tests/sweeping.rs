@@ -115,7 +115,7 @@ fn at_tp(driver: &mut Driver) {
 fn the_smallest_window_says_what_to_press_and_how_long_it_takes() {
     let mut driver = workbench((60, 16));
     send(&mut driver, Message::Runs(Ok(Default::default())));
-    for said in ["Enter quickstart   p paper's 70B   o open trace", "r: 16 runs", "about 2 min 05 s"] {
+    for said in ["Enter hide   p paper's 70B   o open trace", "r: 16 runs", "about 2 min 05 s"] {
         driver.shows(said);
     }
 }
@@ -569,7 +569,7 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
     for said in [
         "sample 2/4 · decode step 20/32",
         "29.8 ms per step",
-        "memory: measured 1.31 GB resident, planned 550 MB/rank",
+        "memory: measured 1.31 GB (all ranks), planned 550 MB/rank",
         "decode step 20, emulated-link: 30.0 ms, hidden 57.1 %, exposed 6.00 ms/rank",
         "r0 = r1 compute",
         "1 failed",
@@ -938,7 +938,7 @@ fn a_cancelled_cell_is_taken_back_before_its_turn_or_runs_after_the_sweep() {
     assert!(effects.is_empty(), "{effects:?}");
     driver.shows("ladder tp2 is cancelled already: r runs it after the sweep");
     driver.state.cx.notice = None;
-    driver.shows("c cancel cell");
+    driver.hides("c cancel cell");
 }
 
 #[test]

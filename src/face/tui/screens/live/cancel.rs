@@ -38,6 +38,14 @@ impl Live {
         });
     }
 
+    /// True if the selected cell has runs left to cancel.
+    pub(super) fn can_cancel(&self) -> bool {
+        let has_left = |cell: &LiveCell| {
+            cell.can_run() && !cell.cancelled && cell.left_rounds(self.rounds).next().is_some()
+        };
+        self.is_running() && self.selected().is_some_and(has_left)
+    }
+
     /// True if the selected cell is cancelled, and can be taken back.
     pub(super) fn can_restore(&self) -> bool {
         let is_cancelled = self.selected().is_some_and(|cell| self.is_cancelled(cell));

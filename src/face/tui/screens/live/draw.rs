@@ -535,8 +535,11 @@ fn facts(live: &Live, cell: &LiveCell) -> Vec<String> {
         medians(cell) + &exposed.unwrap_or_default()
     };
     // the exposed share is that of the result, which pools the decode time of all rounds
-    let (word, before) =
-        if live.is_running() { ("so far", ", ") } else { ("medians", "; all rounds: ") };
+    let (word, before) = match (live.is_running(), cell.rounds.len()) {
+        (true, _) => ("so far", ", "),
+        (false, ..=1) => ("1 round", ", "),
+        (false, _) => ("medians", "; all rounds: "),
+    };
     let own = Some(numbers(cell, before)).filter(|own| !own.is_empty());
     let own = own.map(|own| format!("{word}: {own}"));
     let beside = live.beside_standard(cell).and_then(|(standard, ratio)| {
@@ -625,14 +628,14 @@ pub fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
     line(buf, area, row, &all);
 }
 
-/// Resident memory of the run's process and planned memory of a rank, which are different measures; in full and in short:
-/// `memory: measured 1.21 GB resident, planned 550 MB/rank`.
+/// Resident memory of the run's process, which has all ranks, and planned memory of a rank, which are different measures;
+/// in full and in short: `memory: measured 1.21 GB (all ranks), planned 550 MB/rank`.
 fn memory(cell: &LiveCell) -> [String; 2] {
     let amount = |bytes: u64| si(bytes as f64, "B");
     let plan = cell.looked.as_ref().and_then(|looked| looked.rank_bytes).map(amount);
     let resident = cell.doing.resident_bytes.map(amount);
     [" per rank (weights, cache, activations)", "/rank"].map(|of_rank| {
-        let resident = resident.as_ref().map(|amount| format!("measured {amount} resident"));
+        let resident = resident.as_ref().map(|amount| format!("measured {amount} (all ranks)"));
         let plan = plan.as_ref().map(|amount| format!("planned {amount}{of_rank}"));
         match [resident, plan].into_iter().flatten().collect::<Vec<_>>() {
             parts if parts.is_empty() => String::new(),

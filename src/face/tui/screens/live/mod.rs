@@ -171,6 +171,7 @@ impl Acts for Live {
             Act::RetryFailed if !self.was_interrupted() => {
                 Some(HintWords::new("retry failed").shortened("retry"))
             }
+            Act::CancelCell if !self.can_cancel() && !self.can_restore() => Some(HintWords::HIDDEN),
             Act::CancelCell if self.can_restore() => {
                 Some(HintWords::new("restore cell").shortened("restore"))
             }
