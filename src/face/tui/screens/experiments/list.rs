@@ -51,8 +51,9 @@ pub fn welcome(buf: &mut Buffer, area: Rect, experiments: &Experiments, cx: &Con
     let words = |narrow: &str, wide: &str| (if is_narrow { narrow } else { wide }).to_owned();
     // the forecast in the right pane states the time
     let run = words(&act(Act::Choose), &format!("{} or {}", act(Act::Choose), act(Act::Run)));
+    let selected = experiments.selected().map_or("quickstart", |entry| entry.name.as_str());
     let keys = [
-        (run, words("quickstart", "run the quickstart")),
+        (run, if is_narrow { selected.to_owned() } else { format!("run {selected}") }),
         (act(Act::Paper), words("paper's 70B", paper)),
         (open, words("open trace", "open a profile of your engine")),
         (cx.keys.label(Action::Help), "help".to_owned()),

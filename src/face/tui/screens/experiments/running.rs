@@ -6,7 +6,11 @@ use super::state::StoredCounts;
 use super::{Act, Experiments, PAPER};
 use crate::face::tui::prelude::*;
 use crate::face::tui::scope::ShownExperiment;
+use lab::sweep::forecast::Forecast;
 use lab::sweep::{Experiment, SweepSelection};
+
+/// Estimated time of a sweep, in seconds, from which it needs a confirmation.
+const LONG_SWEEP_S: f64 = 300.0;
 
 impl Experiments {
     /// Starts the paper's 70B sweep, whatever is selected and whatever edits it has.
@@ -47,22 +51,29 @@ impl Experiments {
             Arc::make_mut(&mut experiment).name = draft.edited_name(&entry.name);
             experiment
         });
-        start(experiment, self.shown(), draft.stored(), choice, cx);
+        start(experiment, self.shown(), (draft.stored(), self.forecast()), choice, cx);
     }
 
     /// Starts the selected experiment as its file has it, without edits.
     fn run_file(&self, choice: SweepSelection, cx: &mut Context) {
         let Some(entry) = self.selected() else { return };
         let experiment = entry.experiment.clone().map(Arc::from);
-        start(experiment, Some(entry.shown()), self.stored_of(self.list.selected), choice, cx);
+        let stored = self.stored_of(self.list.selected);
+        start(experiment, Some(entry.shown()), (stored, self.forecast()), choice, cx);
+    }
+
+    /// Forecast of the selected experiment, once it is checked.
+    fn forecast(&self) -> Option<&Forecast> {
+        self.draft()?.checked.as_ref()?.forecast.as_ref()
     }
 }
 
-/// Starts an experiment, or shows its result if all its runs are stored. `shown` becomes the scope of the result screens.
+/// Starts an experiment, or shows its result if all its runs are stored; asks before the missing runs of a long sweep.
+/// `shown` becomes the scope of the result screens.
 fn start(
     experiment: Result<Arc<Experiment>, String>,
     shown: Option<ShownExperiment>,
-    stored: StoredCounts,
+    (stored, forecast): (StoredCounts, Option<&Forecast>),
     choice: SweepSelection,
     cx: &mut Context,
 ) {
@@ -73,8 +84,19 @@ fn start(
     if let Some(shown) = shown {
         cx.scope.show_listed(shown);
     }
-    match choice == SweepSelection::Missing && stored.is_complete() {
-        true => cx.request(Request::StoredResult { experiment, missing: 0 }),
-        false => cx.request(Request::Sweep { experiment, choice }),
+    let is_of_missing = choice == SweepSelection::Missing;
+    if is_of_missing && stored.is_complete() {
+        return cx.request(Request::StoredResult { experiment, missing: 0 });
+    }
+    let is_long = |forecast: &&Forecast| forecast.seconds.is_some_and(|time| time > LONG_SWEEP_S);
+    match forecast.filter(is_long).filter(|_| is_of_missing) {
+        Some(forecast) => {
+            let (runs, time) = (counted(forecast.left(), "run"), forecast.time().unwrap_or_default());
+            let text = format!("start {runs} of {}, {time}?", experiment.name);
+            cx.confirm(text, move |_: &mut Experiments, cx| {
+                cx.request(Request::Sweep { experiment, choice });
+            });
+        }
+        None => cx.request(Request::Sweep { experiment, choice }),
     }
 }
