@@ -19,12 +19,16 @@ struct NarrowColumn {
 }
 
 impl NarrowColumn {
-    /// Default columns for these records: a prefill without decoded tokens has no TPOT, and its tokens/s are meaningless.
+    /// Default columns for these records: a prefill without decoded tokens has no TPOT, and its tokens/s are meaningless;
+    /// runs on CPUs have no GPUs.
     fn all(records: &[Record]) -> Vec<Self> {
         let decodes = records.is_empty() || records.iter().any(|record| record.spec.output_tokens > 1);
+        let is_on_cpu =
+            !records.is_empty() && records.iter().all(|record| record.spec.backend.computes_on_cores());
         let fields = table::fields();
         let column = |column: &RunListColumn| {
             let column = match column.name {
+                "tokens_per_s_per_gpu" if is_on_cpu => return None,
                 _ if decodes => *column,
                 "tpot_p50_ms" => run_list::TTFT,
                 "completion_ms" | "tokens_per_s" | "tokens_per_s_per_gpu" => return None,
