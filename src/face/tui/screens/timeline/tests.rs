@@ -432,6 +432,17 @@ fn edges_are_followed_and_there_is_a_way_back() {
     driver.taps("e");
     let shown = driver.screen();
     assert!(shown.contains("for this peer to arrive") && shown.contains(" L0/mlp/up"), "{shown}");
+    // the list follows the cursor
+    let listed = |driver: &Driver| match &view(driver).panel {
+        Some(TimelinePanel::Dependencies { span, .. }) => Some(*span),
+        _ => None,
+    };
+    let before = listed(&driver);
+    driver.taps("d");
+    assert_eq!(listed(&driver), view(&driver).pane().span_index());
+    assert_ne!(listed(&driver), before, "{}", driver.screen());
+    driver.tap(KeyCode::Backspace);
+    assert_eq!(listed(&driver), before);
     driver.tap(KeyCode::Down);
     driver.tap(KeyCode::Enter);
     assert_eq!(view(&driver).span().map(|s| (s.rank, s.operation)), Some((0, 4)), "the second row");

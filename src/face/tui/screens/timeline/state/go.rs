@@ -153,6 +153,17 @@ impl TimelineView {
         Ok(())
     }
 
+    /// Lists the dependencies of another operation after the cursor moved to it.
+    pub fn refresh_dependencies(&mut self) {
+        let Some(TimelinePanel::Dependencies { span: listed, .. }) = self.panel else { return };
+        if self.pane().span_index().is_some_and(|span| span != listed)
+            && let Ok((span, dependencies)) = self.dependencies()
+        {
+            let list = List::default();
+            self.panel = Some(TimelinePanel::Dependencies { span, dependencies, list });
+        }
+    }
+
     /// Goes to a span of the focused trace and records the current place.
     pub fn jump(&mut self, span: usize) {
         self.remember();

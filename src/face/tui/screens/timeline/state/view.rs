@@ -573,6 +573,7 @@ impl TimelineView {
             }
         }
         self.note_levels();
+        self.refresh_dependencies();
         if let Some(panel) = &mut self.panel {
             let len = panel.rows(self.differences.as_deref());
             panel.list().fit(len, rows);
