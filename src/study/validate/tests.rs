@@ -166,8 +166,8 @@ fn a_rewired_trace_says_the_error_of_its_hardware_or_that_there_is_none() {
         other.starts_with("6 % mean TPOT error, not fitted: rewired traces with another link"),
         "{other}"
     );
-    assert_eq!(of(Some("b200_sxm"), false, None), "not validated for this GPU and engine");
-    assert_eq!(of(None, false, None), "not validated for this GPU and engine");
+    assert_eq!(of(Some("b200_sxm"), false, None), "not validated for this hardware and engine");
+    assert_eq!(of(None, false, None), "not validated for this hardware and engine");
     assert_eq!(of(Some("h100_sxm"), true, Some("another TP")), "not validated for another TP");
     // leads below the stated error are ties
     let band = |hardware, other_reduces, uncovered| {

@@ -17,7 +17,7 @@ use run::sim::p2p_of;
 use table::Spec;
 
 /// Reason of a trust in cells of a GPU or engine without published rows.
-const NOTHING_MEASURED: &str = "for this GPU and engine";
+const NOTHING_MEASURED: &str = "for this hardware and engine";
 
 /// Least number of cells for an error of its own in [`badge`].
 const LEAST_CELLS: usize = 3;
@@ -681,7 +681,7 @@ mod tests {
         assert!(of("llama-3-8b", "vllm-0.12", |_| ()).starts_with("not validated for llama-3-8b"));
         for (stack, hardware) in [("native", "h100_sxm"), ("vllm-0.12", "l40s")] {
             let spec = Spec { stack: stack.into(), hardware: hardware.into(), ..Spec::default() };
-            assert_eq!(nearest_error(&spec), "not validated for this GPU and engine");
+            assert_eq!(nearest_error(&spec), "not validated for this hardware and engine");
         }
         let experts = of("gpt-oss-120b", "vllm-0.12", |_| ());
         // its rows on this GPU are of a newer version
@@ -690,7 +690,7 @@ mod tests {
         assert_eq!(experts, wanted);
         // this version has no rows on this GPU, and the other one's are of several models
         let trtllm = of("qwen3-32b", "trtllm-1.1", |_| ());
-        let wanted = "not validated for this GPU and engine; published rows of this model are of trtllm-1.0 (117 of \
+        let wanted = "not validated for this hardware and engine; published rows of this model are of trtllm-1.0 (117 of \
                       its 235 rows, which have 5 % mean TPOT error)";
         assert_eq!(trtllm, wanted);
         let cells = [
