@@ -50,7 +50,7 @@ acts! {
     Unpin: "unpin", "P", "drop the variant kept last", None;
     Recall: "recall", "n", "go to the next kept variant", None;
     Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("strip");
-    Base: "base", "B", "start from the trace on the timeline, or go back from it to the cell before", None, "trace measured";
+    Base: "base", "B", "start from the trace on the timeline, or go back from it to the cell before", None, "trace measured close leave without cell simulated";
     Frontier: "frontier", "f", "frontier over completion latency, or over TPOT", None;
 }
 

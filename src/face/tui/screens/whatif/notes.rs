@@ -157,7 +157,9 @@ fn fastest_in_words(
         }
         _ if is_none_faster => vec![format!("No architecture has a faster {metric} than standard")],
         "" => vec![format!("Fastest {metric}: {names}")],
-        gain => vec![format!("Fastest {metric}, {at_most}{gain} {base}{own_interval}: {names}")],
+        gain => {
+            vec![format!("Fastest {metric}: {names}, {at_most}{gain} {base}"), own_interval.to_owned()]
+        }
     };
     if ties && !is_none_faster {
         let tied = match *has_one_band {
@@ -166,14 +168,15 @@ fn fastest_in_words(
             // the row below has the bands
             false => [" (too close to call)", " (tied)"].map(str::to_owned),
         };
-        let left = room.saturating_sub(clauses[0].width() as u16);
+        let left = room.saturating_sub(clauses.concat().width() as u16);
         clauses.push(first_fitting(&tied, left).to_owned());
     }
     let own = slower_after_change(whatif, answer, rows);
     if let (Some(traced), Some(speedup)) = (&whatif.traced, first.speedup) {
         let before = latency(1e3 * traced.measured_ms);
         clauses.push(format!(", {ms}"));
-        if ties || is_none_faster {
+        // all of one speedup without an interval have it already
+        if is_none_faster || ties && (gain.contains(" to ") || !interval.is_empty()) {
             let label = answer.label(first_row);
             clauses.push(format!("; {label} {at_most}{speedup:.2}x {base}{interval}"));
         }

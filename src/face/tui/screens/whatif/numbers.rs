@@ -10,6 +10,7 @@ use crate::face::tui::widgets::shade;
 use crate::face::tui::widgets::table::{self, TableColumn};
 use crate::face::tui::widgets::wrap::join_fitting;
 use base::text::latency;
+use plan::Architecture;
 use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words, needs_retraining};
 
 /// Mark of architectures that a standard model must be retrained for, and its legend above their names.
@@ -65,14 +66,16 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let numbers = [
         (step.0, step.1, true),
         (speedup.0, speedup.1, true),
-        ("95 % of steps", 14, of_trace && (least(67) || least(58) && is_base)),
+        // at the base of a trace, standard is the trace
+        (OVER_STD, 8, of_trace && !is_base && least(43)),
+        ("95 % of steps", 14, of_trace && least(if is_base { 58 } else { 76 })),
         // from 64 columns on, bars show the exposed time, but a trace has intervals instead of bars
         (exposed.0, exposed.1, of_trace || !least(64) || least(100)),
         // at the base of a trace, every change is zero
         ("change", 8, least(51) && !(of_trace && is_base)),
-        ("hidden", 8, least(43)),
+        ("hidden", 8, least(if of_trace && !is_base { 61 } else { 43 })),
         // the interval takes its place beside changes
-        ("gap", 7, least(if of_trace && !is_base { 76 } else { 66 })),
+        ("gap", 7, least(if of_trace && !is_base { 84 } else { 66 })),
         ("completion", 12, !of_trace && least(100)),
         ("tok/s/GPU", 11, !of_trace && least(100)),
     ];
@@ -108,6 +111,8 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let rows = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
     let most = rows.map(|n| n.tpot_ms).fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
+    let standard = answer.row(&Architecture::Standard).and_then(|row| row.numbers.as_ref().ok());
+    let standard_ms = standard.map(|standard| standard.tpot_ms);
     // a tall table has thick bars, and a row between them
     let architectures = answer.rows.len() as u16;
     let pitch = (area.height.saturating_sub(2) / architectures.max(1)).clamp(1, THICK);
@@ -143,6 +148,7 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         let cells = [
             digits(n.tpot_ms),
             speedup_of(answer, n),
+            or_none(standard_ms.map(|standard_ms| format!("{:.2}x", standard_ms / n.tpot_ms))),
             or_none(n.speedup_95.map(|[low, high]| format!("[{low:.2}, {high:.2}]"))),
             digits(n.exposed_ms),
             delta,
@@ -161,8 +167,9 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         let has = |title: &str| numbers.iter().any(|column| column.0 == title && column.2);
         let terms = [
             ("hidden: behind compute", true),
-            ("; gap: closed to upper-bound", has("gap")),
-            ("; change: vs base", has("change")),
+            ("; gap: closed to the limit", has("gap")),
+            ("; change: by sliders", has("change")),
+            ("; x std.: over standard, same sliders", has(OVER_STD)),
             ("; each column is a median of its own", of_trace),
         ];
         let terms = terms.into_iter().filter(|(_, is_shown)| *is_shown);
@@ -298,7 +305,8 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
         (
             TableColumn::number("vs base", 8, 3),
             &|_, pin| number(pin, &|own| to_base(whatif, pin, own)),
-            true,
+            // its speedup is over the trace
+            false,
         ),
         (
             TableColumn::number("tok/s/GPU", 9, 1),

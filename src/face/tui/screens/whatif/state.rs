@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::draw::value_text;
 use crate::face::tui::prelude::*;
 use run::sim::Simulator;
 use serde::{Deserialize, Serialize};
@@ -510,7 +511,7 @@ impl WhatIf {
         let moved = Slider::ALL.into_iter().filter(is_moved);
         let moved = moved.filter(|slider| !(of_model && *slider == Slider::Model));
         let words = moved.filter_map(|slider| {
-            let [from, to] = [&undone, &self.variant].map(|of| slider.text(of, values));
+            let [from, to] = [&undone, &self.variant].map(|of| value_text(slider, of, values));
             let back = if back { "back " } else { "" };
             (from != to).then(|| format!("{} from {from} {back}to {to}", slider.name()))
         });
@@ -595,7 +596,7 @@ impl WhatIf {
         let words: Vec<String> = moved
             .filter(|slider| *slider != Slider::Architecture)
             .map(|slider| {
-                let value = slider.text(variant, Some(profile_values));
+                let value = value_text(slider, variant, Some(profile_values));
                 let unit = slider.unit();
                 let gap = if unit.is_empty() { "" } else { " " };
                 format!("{} {value}{gap}{unit}", slider.name())
