@@ -64,7 +64,7 @@ const PARETO: [Meaning; 7] = [
 
 const COMPARE: [Meaning; 9] = [
     ("★", "fastest of its row", "winner best"),
-    ("≈", "a tie: within the simulator's error, or not significant", "close same"),
+    ("≈", "a tie: within the simulator's error; measured: undecided", "close same"),
     ("†", "differs from the published speedup", "paper arxiv"),
     ("?", "no verdict: too few samples, or rounds measured apart", "few unknown"),
     ("!", "above the upper bound, or the bound itself: noise", "warning limit"),

@@ -80,7 +80,7 @@ fn columns(
         CELL => widest(pair_settings.widths.1, cell_share),
         // a share without an interval is short
         GAP if simulated => 13,
-        VERDICT if kept.iter().any(is_chance) => 17,
+        VERDICT if kept.iter().any(is_chance) => 11,
         VERDICT if width >= 80 => COLUMNS[VERDICT].width.max(against.width() as u16),
         _ => COLUMNS[column].width,
     };
@@ -393,7 +393,7 @@ fn content(
             tied => {
                 let word = match tied {
                     PairVerdict::Same => "same",
-                    PairVerdict::Chance => "not significant",
+                    PairVerdict::Chance => "undecided",
                     PairVerdict::Unknown if pair.rounds_apart > 0 => "apart",
                     PairVerdict::Unknown => "few",
                     _ => "close",

@@ -103,7 +103,7 @@ const WHOLE_LEGENDS: usize = 2;
 /// Meanings of the marks of the filtered pairs.
 #[derive(Clone, Debug, Default)]
 pub struct MarkMeanings {
-    /// Rule for `≈`, as on the result card: within the simulator's error, or not significant.
+    /// Rule for `≈`, as on the result card: within the simulator's error, or undecided.
     pub tie: String,
     /// Meaning of `?`.
     pub unknown: &'static str,
@@ -118,8 +118,8 @@ impl MarkMeanings {
         let within = report.within(shown);
         let tie = match compare.pair_settings(compared).provenance {
             Some(Provenance::Simulated) => within,
-            Some(_) => "not significant".into(),
-            None => format!("{within} or not significant"),
+            Some(_) => "undecided".into(),
+            None => format!("{within} or undecided"),
         };
         let (mut marks, mut farthest_pct) = (String::new(), 0.0_f64);
         for row in &compare.pivot.rows {
