@@ -789,6 +789,17 @@ fn each_run_of_a_cell_whose_rounds_vary_widely_is_marked_whatever_is_filtered() 
     }
 }
 
+/// Otherwise the mark of the order looks wrong.
+#[test]
+fn a_narrow_header_says_that_upper_bound_is_last_beside_the_noise() {
+    let bound = rounds("upper-bound", &spec("upper-bound", 2, P2p::On, Backend::Cpu), 1.0, 3);
+    let runs = noisy_rounds().into_iter().chain(bound).collect();
+    let mut driver = Driver::empty(60, 16);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    driver.keys("3*");
+    driver.shows("upper-bound last; ! rounds differ up to 3.6x");
+}
+
 #[test]
 fn rounds_are_pooled_to_one_row_per_cell_that_unfolds() {
     let mut driver = Driver::empty(120, 40);

@@ -211,14 +211,16 @@ fn order_texts(cx: &Context, runs: &Runs, table: &RunTable, layout: &RunsLayout)
     let legends = legends(runs);
     let explained =
         legends.iter().flat_map(|legend| texts.iter().map(move |t| format!("{t}; {legend}")));
-    let explained: Vec<String> = explained.chain(legends.last().cloned()).collect();
-    let Some(rows) = rows_words(cx, runs) else { return [explained, texts].concat() };
+    let explained: Vec<String> = explained.collect();
+    let legend = Vec::from_iter(legends.last().cloned());
+    let Some(rows) = rows_words(cx, runs) else { return [explained, legend, texts].concat() };
     let of = |texts: &[String]| -> Vec<String> {
         let with =
             |rows: &String| texts.iter().map(|text| format!("{rows}; {text}")).collect::<Vec<_>>();
         rows.iter().flat_map(with).collect()
     };
-    [of(&explained), of(&texts), rows.to_vec()].concat()
+    // which runs the order leaves out has priority over the key of the rounds
+    [of(&explained), explained, of(&legend), of(&texts), rows.to_vec()].concat()
 }
 
 /// Rows of a list with rounds, pooled or single, and the key for the other; then shorter. `None` without rounds.
