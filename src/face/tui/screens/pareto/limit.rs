@@ -32,12 +32,10 @@ impl Pareto {
         (self.limits, self.best_within) = (rows, best);
     }
 
-    /// Unit of the limit and its divisor.
+    /// Unit of the limit and its divisor: that of its axis, as the plot over it has it.
     fn unit_of_limit(&self) -> (&'static str, f64) {
-        match self.other_limit {
-            Some((axis, limit)) => axis.unit_for(limit),
-            None => self.unit(),
-        }
+        let Some((axis, limit)) = self.other_limit else { return self.unit() };
+        axis.unit_for(self.visible().filter_map(|point| axis.value(point)).fold(limit, f64::max))
     }
 
     /// Limit in words, with its measure unless the unit or the axis names it: `TPOT within 15 ms`.

@@ -11,7 +11,7 @@ use crate::face::tui::screen::{AnyScreen as _, Tab};
 use crate::face::tui::tests::fixtures::Driver;
 use crate::face::tui::update::Message;
 use study::analysis::ParetoPoint;
-use table::{P2p, Spec};
+use table::{P2p, Record, Spec};
 
 /// Types a limit of x.
 fn type_limit(driver: &mut Driver, limit: &str) {
@@ -176,6 +176,18 @@ fn a_limit_is_in_the_unit_of_its_axis() {
     driver.tap(KeyCode::Esc);
     let kept = driver.state.pareto.remember().unwrap();
     assert_eq!(kept["limits_of"], serde_json::json!({"quickstart": {"user": 9000.0}}));
+    // also where another axis is shown
+    let slow = |mut record: Record| {
+        record.metrics.iter_mut().for_each(|metrics| metrics.completion_ms *= 100.0);
+        record
+    };
+    let slow: Vec<Record> = records().into_iter().map(slow).collect();
+    let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(slow, Vec::new())))));
+    driver.answer(effects);
+    driver.taps("a");
+    type_limit(&mut driver, "20");
+    driver.taps("a");
+    driver.shows("limit kept: latency within 20 s; x axis: TPOT");
 }
 
 #[test]
