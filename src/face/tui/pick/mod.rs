@@ -98,6 +98,11 @@ impl Pick {
         self
     }
 
+    /// Shows the error of the last choice, until the text changes.
+    pub fn refused(self, why: String) -> Self {
+        Self { error: Some(why), ..self }
+    }
+
     pub fn searched_by(mut self, search: PickSearch) -> Self {
         (self.search, self.searched) = (search, None);
         self.refresh();

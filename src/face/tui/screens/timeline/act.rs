@@ -11,8 +11,6 @@ use crate::desk::offers;
 use crate::face::tui::prelude::*;
 use plan::Architecture;
 
-const UNKNOWN: &str = "an imported trace does not say what was run; name an architecture to predict it";
-
 const NO_NAME: &str = "there is no operation or range under the cursor";
 
 /// Acts on two traces.
@@ -252,7 +250,13 @@ fn beneath(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), 
         ask::show_ghost(cx, move || rewired.step(&index, (key, at)));
         return Ok(());
     }
-    let run = pane.index.trace.meta.spec.clone().ok_or(UNKNOWN)?;
+    let run = pane.index.trace.meta.spec.clone().ok_or_else(|| {
+        let given = text.split_whitespace().next().unwrap_or_default();
+        format!(
+            "unknown architecture '{given}': an imported trace does not say what was run; name an architecture to \
+             predict it, then optionally an all-reduce: ladder fused"
+        )
+    })?;
     let (on, step) = (PredictionTarget::parse(text)?, key.map_or(0, |key| key.step));
     ask::show_ghost(cx, move || on.simulate(&run, step));
     Ok(())

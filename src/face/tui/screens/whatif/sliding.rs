@@ -158,13 +158,15 @@ fn range(slider: Slider, values: Option<&ProfileValues>) -> String {
     format!("; slider range {low} to {high}{beyond}{related}, or x2, /2")
 }
 
-/// Fuzzy picker of a slider's values. Text that matches none is taken as typed, such as the directory of a model.
+/// Fuzzy picker of a slider's values. Text that matches none is taken as typed, such as the directory of a model; if it is no
+/// value, the picker stays with it and the error.
 fn pick(slider: Slider, title: String, offers: Vec<Offer>, now: &str) -> Pick {
     let selected = offers.iter().position(|offer| offer.text == now).unwrap_or(0);
     let lines = offers.iter().map(|offer| (offer.text.clone(), offer.about.clone())).collect();
     let literal = |text: &str, nothing_matches: bool| {
         (nothing_matches && !text.trim().is_empty()).then(|| format!("Enter takes {text}"))
     };
+    let (title_again, now) = (title.clone(), now.to_owned());
     let take = move |state: &mut State, chosen| {
         let value = match chosen {
             PickResult::Line(at) => offers.get(at).map(|offer| offer.text.clone()).unwrap_or_default(),
@@ -174,7 +176,7 @@ fn pick(slider: Slider, title: String, offers: Vec<Offer>, now: &str) -> Pick {
         let mut outcome = Ok(());
         whatif.change(|variant, values| outcome = slider.set(variant, values, &value));
         if let Err(why) = outcome {
-            cx.fail(format::error(&why));
+            cx.lay(pick(slider, title_again, offers, &now).typed(&value).refused(format::error(&why)));
         }
     };
     Pick::new(title, lines, literal, take).selecting(selected)

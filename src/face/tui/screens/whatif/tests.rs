@@ -309,6 +309,23 @@ fn a_typed_value_is_taken_or_told_what_is_wrong_with_it() {
 }
 
 #[test]
+fn a_picker_keeps_a_name_that_is_no_value_and_says_which_are() {
+    let mut driver = on((120, 40));
+    let before = driver.state.whatif.variant.clone();
+    for slider in [Slider::Collective, Slider::Architecture] {
+        select(&mut driver, slider);
+        driver.tap(KeyCode::Enter);
+        driver.taps("xyz");
+        driver.tap(KeyCode::Enter);
+        driver.shows("› xyz");
+        let shown = driver.screen();
+        assert!(shown.contains("✘ unknown ") && shown.contains("'xyz'"), "{shown}");
+        assert_eq!(driver.state.whatif.variant, before);
+        driver.tap(KeyCode::Esc);
+    }
+}
+
+#[test]
 fn a_question_mark_says_what_may_be_typed() {
     let mut driver = on((120, 40));
     select(&mut driver, Slider::Alpha);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::index::TraceIndex;
 use crate::desk::{ChosenMachine, MachineChoice, choose_machine, resimulate};
-use crate::face::tui::format::ns;
+use crate::face::tui::format::{self, ns};
 use crate::face::tui::screens::timeline::files::label_with_link;
 use base::error::{Error, Result};
-use machine::hardware::{Profile, STACKS};
+use machine::hardware::{Profile, STACKS, Stack};
 use plan::{Architecture, Phase};
 use study::rewire::{RewireChoice, Rewiring, Setting, StepSelection, beneath};
 use study::whatif::TracedSteps;
@@ -41,15 +41,21 @@ impl PredictionTarget {
 
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
-        match words[..] {
-            [hardware] => Ok(Self { hardware: hardware.into(), stack: STACKS[0].into() }),
-            [hardware, stack] => Ok(Self { hardware: hardware.into(), stack: stack.into() }),
-            _ => Err(format!(
-                "type a hardware profile and a stack: one of {}, and one of {}, or files",
-                Profile::names().join(", "),
-                STACKS.join(", ")
-            )),
-        }
+        let (hardware, stack) = match words[..] {
+            [hardware] => (hardware, STACKS[0]),
+            [hardware, stack] => (hardware, stack),
+            _ => {
+                return Err(format!(
+                    "type a hardware profile and a stack: one of {}, and one of {}, or files",
+                    Profile::names().join(", "),
+                    STACKS.join(", ")
+                ));
+            }
+        };
+        let profile = Profile::canonical_name(hardware);
+        refuse_unknown("architecture or hardware profile", profile, &Profile::names())?;
+        refuse_unknown("stack", Stack::canonical_name(stack), &STACKS)?;
+        Ok(Self { hardware: hardware.into(), stack: stack.into() })
     }
 
     /// Simulates a run at least up to decode step `step`; returns the trace and a description of the target.
@@ -68,6 +74,15 @@ impl PredictionTarget {
         }
         let title = format!("{} {}", spec.model, label_with_link(&spec));
         Ok((Arc::new(TraceIndex::new(title, trace)), said))
+    }
+}
+
+/// Returns an error for a name that is neither built in nor a file's.
+fn refuse_unknown(what: &str, given: &str, names: &[&str]) -> std::result::Result<(), String> {
+    let is_file = given.ends_with(".toml") || given.contains('/');
+    match is_file || names.contains(&given) {
+        true => Ok(()),
+        false => Err(format::error(&Error::unknown(what, given, names.iter().copied()))),
     }
 }
 
@@ -96,7 +111,12 @@ impl Facts {
             match pair[0] {
                 "layers" if number.is_some() => facts.layers = number,
                 "tp" if number.is_some() => facts.tp = number,
-                _ => return Err("type layers 80, or tp 8, or both: layers 80 tp 8".into()),
+                _ => {
+                    let given = pair.join(" ");
+                    return Err(format!(
+                        "unknown '{given}': type layers 80, or tp 8, or both: layers 80 tp 8"
+                    ));
+                }
             }
         }
         Ok(facts)
@@ -145,8 +165,11 @@ impl Rewired {
         let rest: Vec<&str> = words.collect();
         let named = rest.first().filter(|word| !["layers", "tp"].contains(word));
         let collective = named.map(|word| word.parse::<Collective>().map_err(|error| error.to_string()));
-        let facts = Facts::parse(&rest[usize::from(named.is_some())..].join(" ")).map_err(|_| {
-            "type an architecture, and at most an all-reduce, layers 80 and tp 8".to_owned()
+        let facts = rest[usize::from(named.is_some())..].join(" ");
+        let facts = Facts::parse(&facts).map_err(|_| {
+            format!(
+                "unknown '{facts}': type an architecture, and at most an all-reduce, layers 80 and tp 8"
+            )
         })?;
         Ok(Some(Self(
             RewireChoice {

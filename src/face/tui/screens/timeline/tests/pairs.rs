@@ -264,7 +264,10 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
     driver.shows("aligned: step 2 over step 2");
     driver.taps("P");
     assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
+    // a wrong name stays in the prompt
     type_line(&mut driver, "P", "h100_sx native");
+    driver.shows(" h100_sx native");
+    driver.shows("unknown architecture or hardware profile 'h100_sx'");
     driver.shows("did you mean 'h100_sxm'");
     driver.tap(KeyCode::Esc);
     let mut driver = with(vec![imported()], (120, 40));
@@ -272,7 +275,11 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
     driver.shows("rewire this trace as");
     driver.tap(KeyCode::Esc);
     type_line(&mut driver, "P", "h100_sxm native");
-    driver.shows("name an architecture to");
+    driver.shows("unknown architecture 'h100_sxm': ");
+    driver.tap(KeyCode::Esc);
+    type_line(&mut driver, "P", "ladder xyz");
+    driver.shows(" ladder xyz");
+    driver.shows("'xyz'");
 }
 
 #[test]
@@ -323,7 +330,7 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     driver.shows("what-if of this trace");
     driver.shows("cannot detect the layers");
     type_line(&mut driver, "", "many");
-    driver.shows("type layers 80");
+    driver.shows("unknown 'many': type layers 80");
 }
 
 #[test]
