@@ -127,13 +127,11 @@ impl Acts for WhatIf {
 
 impl WhatIf {
     fn undo(&mut self, cx: &mut Context) {
-        if let Some((letter, is_kept)) = self.undo_keep() {
+        if let Some((name, is_kept)) = self.undo_keep() {
             let [keep, redo] = [Act::Pin, Act::Redo].map(|act| cx.key::<Self>(act));
             return cx.inform(match is_kept {
-                true => format!("undone: {letter} is kept again"),
-                false => {
-                    format!("undone: {letter} is not kept any more; {keep} or {redo} keeps it again")
-                }
+                true => format!("undone: dropped {name}"),
+                false => format!("undone: kept {name}; {keep} or {redo} keeps it again"),
             });
         }
         let undone = self.travel(true).map(|words| {

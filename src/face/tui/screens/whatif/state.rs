@@ -454,8 +454,8 @@ impl WhatIf {
     }
 
     /// Drops the variant that was kept last, or keeps the one that was dropped last, unless a slider changed since; returns
-    /// its letter, and true if it is kept again.
-    pub fn undo_keep(&mut self) -> Option<(char, bool)> {
+    /// its letter and settings, `A (ladder, batch 2)`, and true if it is kept again.
+    pub fn undo_keep(&mut self) -> Option<(String, bool)> {
         let (changes, has_room) = (self.undo.len(), self.pins.len() < MOST_PINS);
         let is_next = |(at, change): &mut (usize, KeepChange)| {
             *at >= changes && (has_room || matches!(change, KeepChange::Kept(_)))
@@ -464,8 +464,9 @@ impl WhatIf {
         self.undone_keeps.push((at, matches!(undone, KeepChange::Kept(_))));
         match undone {
             KeepChange::Dropped(pin) => {
+                let name = self.kept_name(self.pins.len(), &pin.variant);
                 self.pins.push(pin);
-                Some((letter(self.pins.len() - 1), true))
+                Some((name, true))
             }
             KeepChange::Kept(variant) => {
                 let pinned = self.pins.iter().map(|pin| &pin.variant);
@@ -473,9 +474,17 @@ impl WhatIf {
                 let at = all.position(|one| *one == variant)?;
                 self.pins.retain(|pin| pin.variant != variant);
                 self.waiting.retain(|one| one.variant != variant);
-                Some((letter(at), false))
+                Some((self.kept_name(at, &variant), false))
             }
         }
+    }
+
+    /// Letter of a kept variant with its architecture and changes: `A (ladder, batch 2)`.
+    fn kept_name(&self, index: usize, variant: &WhatIfVariant) -> String {
+        let changes = self.profile_values().map(|values| self.changes(variant, values));
+        let changes = changes.filter(|changes| !changes.is_empty());
+        let changes = changes.map_or_else(String::new, |changes| format!(", {changes}"));
+        format!("{} ({}{changes})", letter(index), variant.cell.architecture)
     }
 
     /// Repeats the keep or drop that was undone last, unless a slider was moved by undo or redo since; returns it in words.

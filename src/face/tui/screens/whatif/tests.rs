@@ -407,12 +407,13 @@ fn a_variant_is_kept_before_its_answer_and_again_after_it_was_dropped() {
         let pins = &driver.state.whatif.pins;
         assert_eq!((pins.len(), &pins[0].variant), (1, &driver.state.whatif.variant));
         driver.taps("pPu");
-        driver.shows("undone: A is kept again");
+        driver.shows("undone: dropped A (ladder, AR latency ");
         assert_eq!(driver.state.whatif.pins.len(), 1);
         // the keep is newer than the slider
         let kept = driver.state.whatif.variant.clone();
         driver.taps("u");
-        driver.shows("undone: A is not kept any more; p or ");
+        driver.shows("undone: kept A (ladder, AR latency ");
+        driver.shows("; p or ");
         assert_eq!(driver.state.whatif.variant, kept);
         assert!(driver.state.whatif.pins.is_empty());
         driver.taps("u");
@@ -667,6 +668,18 @@ fn a_keep_is_redone_after_its_undo() {
     driver.taps("ul");
     driver.chord(KeyCode::Char('r'), KeyModifiers::CONTROL);
     driver.shows("nothing to redo");
+}
+
+#[test]
+fn undo_reverts_the_last_action_and_names_it() {
+    let mut driver = on((120, 40));
+    select(&mut driver, Slider::Batch);
+    driver.taps("plu");
+    driver.shows("undone: batch from 2 back to 1; A stays kept");
+    assert_eq!(driver.state.whatif.pins.len(), 1);
+    driver.taps("u");
+    driver.shows("undone: kept A (ladder); p or ");
+    assert!(driver.state.whatif.pins.is_empty());
 }
 
 #[test]
