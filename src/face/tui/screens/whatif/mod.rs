@@ -50,7 +50,7 @@ acts! {
     Unpin: "unpin", "P", "drop the variant kept last", None;
     Recall: "recall", "n", "go to the next kept variant", None;
     Strip: "strip", "t", "timeline strip: two layers, a whole step, or none", Some("strip");
-    Base: "base", "B", "start from the trace on the timeline, or go back from it to the cell before", None, "trace measured close leave without cell simulated";
+    Base: "base", "B", "close the trace and go back to the cell, or start from the open trace", Some("close trace"), "leave without measured timeline";
     Frontier: "frontier", "f", "frontier over completion latency, or over TPOT", None;
 }
 
@@ -70,6 +70,11 @@ impl Acts for WhatIf {
             _ => return None,
         };
         (!is_possible).then_some(why_not)
+    }
+
+    fn hint(&self, act: Act, _cx: &Context) -> Option<HintWords> {
+        // the header names the trace that the key starts from
+        (act == Act::Base && self.traced.is_none()).then_some(HintWords::HIDDEN)
     }
 
     fn act(&mut self, act: Act, cx: &mut Context) {

@@ -875,6 +875,21 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
 }
 
 #[test]
+fn a_trace_is_closed_by_the_footer_or_the_palette() {
+    for typed in ["close trace", "leave trace", "without trace"] {
+        let mut driver = on((160, 40));
+        driver.hides("close trace");
+        let request = Request::WhatIfTraced(traced_steps(), "first".into(), None);
+        let effects = driver.send(Message::Request(request));
+        driver.answer(effects);
+        driver.shows("B close trace");
+        driver.keys(&format!(":{typed}"));
+        driver.enter();
+        assert!(driver.state.whatif.traced.is_none(), "{typed}: {}", driver.screen());
+    }
+}
+
+#[test]
 fn architectures_that_need_retraining_are_marked_in_every_window() {
     for size in [(60, 16), (80, 24), (120, 40)] {
         let driver = on(size);
