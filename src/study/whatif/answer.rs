@@ -330,6 +330,12 @@ impl WhatIfAnswer {
         found.into_iter().map(|(why, labels)| format!("{}: {why}", labels.join(", "))).collect()
     }
 
+    /// Speedup of a row over `standard` with the same slider changes; of a trace, the ratio of their speedups over it.
+    pub fn speedup_over_standard(&self, numbers: &SimulatedMetrics) -> Option<f64> {
+        let standard = self.row(&Architecture::Standard)?.numbers.as_ref().ok()?;
+        Some(numbers.speedup? / standard.speedup?)
+    }
+
     /// Architecture whose gain is in question: the chosen one, or `ladder` for `standard`.
     pub fn wiring(&self) -> Architecture {
         rival_of(&self.spec.architecture)

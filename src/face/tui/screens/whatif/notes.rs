@@ -110,8 +110,15 @@ pub fn headline(whatif: &WhatIf, answer: &WhatIfAnswer, room: u16, cx: &Context)
     let room = room.saturating_sub(elsewhere.width() as u16);
     let [all, few] = [joined_with_and(others), few_of(others)]
         .map(|names| fastest_in_words(whatif, answer, &fastest, &names, room));
-    let has_room = all.first().is_some_and(|clause| clause.width() <= room.into());
-    elsewhere + &join_fitting(if has_room { &all } else { &few }, room)
+    // the smallest window has no room for what they are, only for who and by how much
+    let mut bare = few.clone();
+    bare.first_mut().into_iter().for_each(|clause| {
+        *clause = clause.split_once(": ").map_or_else(|| clause.clone(), |(_, rest)| rest.to_owned());
+    });
+    let has_room =
+        |clauses: &&Vec<String>| clauses.first().is_some_and(|clause| clause.width() <= room.into());
+    let clauses = [&all, &few].into_iter().find(has_room).unwrap_or(&bare);
+    elsewhere + &join_fitting(clauses, room)
 }
 
 /// Clauses on the fastest architectures, which have these names: their speedup over `standard` or, as in the table, over the
@@ -174,6 +181,12 @@ fn fastest_in_words(
     let own = slower_after_change(whatif, answer, rows);
     if let (Some(traced), Some(speedup)) = (&whatif.traced, first.speedup) {
         let before = latency(1e3 * traced.measured_ms);
+        // without changes, standard is as fast as the trace
+        if whatif.variant != whatif.base && !is_none_faster {
+            let over = rows.iter().filter_map(|(_, numbers)| answer.speedup_over_standard(numbers));
+            let over = range(over.collect(), &|ratio: f64| format!("{ratio:.2}x"));
+            clauses.extend((!over.is_empty()).then(|| format!(", {over} standard")));
+        }
         clauses.push(format!(", {ms}"));
         // all of one speedup without an interval have it already
         if is_none_faster || ties && (gain.contains(" to ") || !interval.is_empty()) {
@@ -381,8 +394,7 @@ fn measured_here(whatif: &WhatIf, answer: &WhatIfAnswer, cx: &Context) -> Option
 fn beside_simulator(whatif: &WhatIf, answer: &WhatIfAnswer) -> Option<String> {
     let (traced, simulated) = (whatif.traced.as_ref()?, answer.simulated_speedup?);
     let wiring = answer.wiring();
-    let speedup = |of: &Architecture| answer.row(of)?.numbers.as_ref().ok()?.speedup;
-    let own = speedup(&wiring)? / speedup(&Architecture::Standard)?;
+    let own = answer.speedup_over_standard(answer.row(&wiring)?.numbers.as_ref().ok()?)?;
     let [with, without] = match traced.provenance() {
         Provenance::EmulatedLink => [", with contention", ", without (emulated link)"],
         _ => [""; 2],

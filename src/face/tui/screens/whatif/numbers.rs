@@ -10,7 +10,7 @@ use crate::face::tui::widgets::shade;
 use crate::face::tui::widgets::table::{self, TableColumn};
 use crate::face::tui::widgets::wrap::join_fitting;
 use base::text::latency;
-use plan::Architecture;
+use plan::Phase;
 use study::whatif::{SimulatedMetrics, WhatIfAnswer, WhatIfRow, hidden_words, needs_retraining};
 
 /// Mark of architectures that a standard model must be retrained for, and its legend above their names.
@@ -24,6 +24,9 @@ const OVER_STANDARD: &str = "x standard";
 
 /// Title of that column in a narrow table.
 const OVER_STD: &str = "x std.";
+
+/// Title of the column of [`per_user`].
+const PER_USER: &str = "tok/s/user";
 
 /// Title of the column of step times.
 fn step_ms(whatif: &WhatIf) -> &'static str {
@@ -60,22 +63,24 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
             ((step_ms(whatif), if columns < 43 { 6 } else { 7 }), (speedup, 8))
         }
     };
+    let over_standard = if area.width < 100 { (OVER_STD, 8) } else { (OVER_STANDARD, 12) };
     let exposed = if area.width < 100 { ("exp. ms", 8) } else { ("exposed ms", 11) };
     // title, width, and true if the area has room for it
     let least = |columns: u16| area.width >= columns;
     let numbers = [
         (step.0, step.1, true),
         (speedup.0, speedup.1, true),
-        // at the base of a trace, standard is the trace
-        (OVER_STD, 8, of_trace && !is_base && least(43)),
-        ("95 % of steps", 14, of_trace && least(if is_base { 58 } else { 76 })),
-        // from 64 columns on, bars show the exposed time, but a trace has intervals instead of bars
-        (exposed.0, exposed.1, of_trace || !least(64) || least(100)),
-        // at the base of a trace, every change is zero
-        ("change", 8, least(51) && !(of_trace && is_base)),
-        ("hidden", 8, least(if of_trace && !is_base { 61 } else { 43 })),
+        // at the base of a trace, standard is as fast as the trace, and every change is zero
+        (over_standard.0, over_standard.1, of_trace && !is_base),
+        ("95 % of steps", 14, of_trace && (least(67) || least(58) && is_base)),
+        // from 64 columns on, bars show the exposed time, but a trace has intervals instead of bars; in a narrow table, the
+        // speedup over standard takes its place
+        (exposed.0, exposed.1, if of_trace { is_base || least(51) } else { !least(64) || least(100) }),
+        ("change", 8, if of_trace { !is_base && least(75) } else { least(51) }),
+        ("hidden", 8, least(43)),
         // the interval takes its place beside changes
-        ("gap", 7, least(if of_trace && !is_base { 84 } else { 66 })),
+        ("gap", 7, least(if of_trace && !is_base { 82 } else { 66 })),
+        (PER_USER, 12, least(118) && decodes(whatif)),
         ("completion", 12, !of_trace && least(100)),
         ("tok/s/GPU", 11, !of_trace && least(100)),
     ];
@@ -111,8 +116,6 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     let rows = answer.rows.iter().filter_map(|row| row.numbers.as_ref().ok());
     let most = rows.map(|n| n.tpot_ms).fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
-    let standard = answer.row(&Architecture::Standard).and_then(|row| row.numbers.as_ref().ok());
-    let standard_ms = standard.map(|standard| standard.tpot_ms);
     // a tall table has thick bars, and a row between them
     let architectures = answer.rows.len() as u16;
     let pitch = (area.height.saturating_sub(2) / architectures.max(1)).clamp(1, THICK);
@@ -148,12 +151,13 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         let cells = [
             digits(n.tpot_ms),
             speedup_of(answer, n),
-            or_none(standard_ms.map(|standard_ms| format!("{:.2}x", standard_ms / n.tpot_ms))),
+            over_standard_of(answer, n),
             or_none(n.speedup_95.map(|[low, high]| format!("[{low:.2}, {high:.2}]"))),
             digits(n.exposed_ms),
             delta,
             percent(n.overlap_pct),
             or_none(n.hidden_share.map(gap_words)),
+            per_user(n),
             or_none(n.completion_ms.map(|ms| latency(1e3 * ms))),
             or_none(n.tokens_per_s_per_gpu.map(digits)),
         ];
@@ -169,7 +173,6 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
             ("hidden: behind compute", true),
             ("; gap: closed to the limit", has("gap")),
             ("; change: by sliders", has("change")),
-            ("; x std.: over standard, same sliders", has(OVER_STD)),
             ("; each column is a median of its own", of_trace),
         ];
         let terms = terms.into_iter().filter(|(_, is_shown)| *is_shown);
@@ -234,6 +237,21 @@ fn speedup_of(answer: &WhatIfAnswer, numbers: &SimulatedMetrics) -> String {
     numbers.speedup.map_or_else(|| "-".into(), |ratio| format!("{at_most}{ratio:.2}x"))
 }
 
+/// Speedup over `standard` with the same changes to a trace.
+fn over_standard_of(answer: &WhatIfAnswer, numbers: &SimulatedMetrics) -> String {
+    answer.speedup_over_standard(numbers).map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}x"))
+}
+
+/// Tokens/s of one sequence while it decodes.
+fn per_user(numbers: &SimulatedMetrics) -> String {
+    digits(1e3 / numbers.tpot_ms)
+}
+
+/// True if the step times are those of decode steps, false for a traced prefill.
+fn decodes(whatif: &WhatIf) -> bool {
+    whatif.traced.as_ref().is_none_or(|traced| traced.phase() == Phase::Decode)
+}
+
 /// Difference of a kept variant from the base; its architecture if that is all or another one.
 fn difference(whatif: &WhatIf, pin: &Pin) -> String {
     let architecture = &pin.answer.spec.architecture;
@@ -263,17 +281,21 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     let is_narrow = area.width < 60;
     // the difference takes all that the marks and two numbers leave
     let difference_width = area.width.saturating_sub(21).clamp(9, 30);
-    let [arch, step, to_now_width] = if is_narrow { [difference_width, 7, 7] } else { [11, 10, 8] };
-    let settings = if of_trace { "settings (variants of this trace)" } else { "settings" };
+    let [arch, step] = if is_narrow { [difference_width, 7] } else { [11, 10] };
+    let (settings, settings_width) = match of_trace {
+        true => ("settings (variants of this trace)", 14),
+        // with the cell behind the changes
+        false => ("settings", 30),
+    };
     let arch_title = match (is_narrow, of_trace) {
         (true, true) => "kept for this trace",
         (true, false) => "settings",
         (false, _) => "arch",
     };
     let step_ms = TableColumn { title: step_ms(whatif).into(), ..TableColumn::number("", step, 0) };
-    let over = if of_trace { OVER_TRACE } else { OVER_STANDARD };
-    // title and width, cell, and true if the steps of a trace have such a number
-    let columns: [(TableColumn, KeptCell<'_>, bool); 10] = [
+    let (over, over_width) = if of_trace { (OVER_TRACE, 8) } else { (OVER_STANDARD, 10) };
+    // title and width, cell, and true if the base has such a number
+    let columns: [(TableColumn, KeptCell<'_>, bool); 12] = [
         (
             TableColumn::text("kept", 4, 0),
             &|at, pin| format!("{} {}", mark_of(whatif, pin), letter(at)),
@@ -293,25 +315,26 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             true,
         ),
         (
-            TableColumn::number(over, 10, if is_narrow { 5 } else { 0 }),
+            TableColumn::number(over, over_width, if is_narrow { 5 } else { 0 }),
             &|_, pin| number(pin, &|own| speedup_of(&pin.answer, own)),
             true,
         ),
         (
-            TableColumn::number("vs now", to_now_width, 0),
-            &|_, pin| number(pin, &|own| to_now(whatif, own)),
-            true,
+            TableColumn::number(OVER_STANDARD, 10, 1),
+            &|_, pin| number(pin, &|own| over_standard_of(&pin.answer, own)),
+            of_trace,
         ),
+        (TableColumn::number("vs now", 7, 0), &|_, pin| number(pin, &|own| to_now(whatif, own)), true),
         (
-            TableColumn::number("vs base", 8, 3),
+            TableColumn::number("vs base", 8, 5),
             &|_, pin| number(pin, &|own| to_base(whatif, pin, own)),
-            // its speedup is over the trace
-            false,
+            !of_trace,
         ),
+        (TableColumn::number(PER_USER, 10, 1), &|_, pin| number(pin, &per_user), decodes(whatif)),
         (
-            TableColumn::number("tok/s/GPU", 9, 1),
+            TableColumn::number("tok/s/GPU", 9, 2),
             &|_, pin| number(pin, &|own| own.tokens_per_s_per_gpu.map_or("-".into(), digits)),
-            false,
+            !of_trace,
         ),
         (
             TableColumn::number("hidden", 7, 4),
@@ -319,12 +342,12 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
             true,
         ),
         (
-            TableColumn::number("completion", 10, 2),
+            TableColumn::number("completion", 10, 3),
             &|_, pin| number(pin, &|own| own.completion_ms.map_or("-".into(), |ms| latency(1e3 * ms))),
-            false,
+            !of_trace,
         ),
         (
-            TableColumn::text(settings, 14, 0),
+            TableColumn::text(settings, settings_width, 0),
             &|_, pin| {
                 let spec = &pin.answer.spec;
                 let cell = format!("tp{} {}", spec.tp, spec.load_label());
@@ -338,7 +361,7 @@ pub fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
     ];
     // a narrow table has the settings in place of the architecture
     let count = columns.len() - usize::from(is_narrow);
-    let shown = columns.into_iter().take(count).filter(|(_, _, has_trace)| *has_trace || !of_trace);
+    let shown = columns.into_iter().take(count).filter(|(_, _, is_shown)| *is_shown);
     let (columns, cells): (Vec<TableColumn>, Vec<KeptCell<'_>>) =
         shown.map(|(column, cell, _)| (column, cell)).unzip();
     table::draw_all(buf, area, cx.theme, &columns, whatif.pins.len(), |row, column| {

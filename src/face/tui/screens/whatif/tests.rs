@@ -848,10 +848,6 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     driver.hides("break-even: ");
     select(&mut driver, Slider::Alpha);
     driver.taps("L");
-    // standard gains over the trace by the sliders, too: what the architecture adds is the ratio to it
-    driver.shows("step ms  x trace  x std.");
-    let standard = driver.screen().lines().find(|line| line.contains("▸standard ")).map(str::to_owned);
-    assert!(standard.is_some_and(|row| row.contains(" 1.00x ")), "{}", driver.screen());
     let changed = driver.state.whatif.variant.clone();
     // another trace is opened: nothing predicted from the first one stays
     driver.state.cx.open_trace = Some("second".to_owned());
@@ -872,6 +868,73 @@ fn it_follows_the_open_trace_and_changes_return_with_their_trace() {
     assert_ne!(changed, driver.state.whatif.base);
     open(&mut driver, "first");
     assert_eq!(driver.state.whatif.variant, changed);
+}
+
+/// Standard gains from a faster link too, so that a speedup over the trace is not that of the architecture.
+#[test]
+fn a_changed_trace_has_the_speedup_over_standard_beside_the_one_over_the_trace() {
+    for size in [(60, 16), (80, 24), (120, 40), (200, 60)] {
+        let mut driver = on(size);
+        let request = Request::WhatIfTraced(traced_steps(), "first".into(), None);
+        let effects = driver.send(Message::Request(request));
+        driver.answer(effects);
+        driver.hides("x std.");
+        select(&mut driver, Slider::Alpha);
+        driver.taps("LLL");
+        driver.shows(if size.0 < 200 { "x std." } else { "x trace  x standard" });
+        let answer = driver.state.whatif.current().expect("it is predicted").clone();
+        let own = answer.row(&"ladder".parse().unwrap()).unwrap().numbers.as_ref().unwrap();
+        let over = answer.speedup_over_standard(own).expect("standard is predicted");
+        let shown = driver.screen();
+        let row = shown.lines().find(|line| line.contains(" ladder† ")).expect("a row of ladder");
+        for speedup in [own.speedup.unwrap(), over] {
+            assert!(row.contains(&format!(" {speedup:.2}x")), "{speedup}: {shown}");
+        }
+        if size.0 == 200 {
+            driver.shows("x standard, ");
+            driver.shows("; change: by sliders");
+        }
+        if size.0 >= 120 {
+            driver.taps("p");
+            let shown = driver.screen();
+            let titles = shown.lines().find(|line| line.starts_with("kept arch")).expect("titles");
+            assert!(titles.contains("x trace x standard  vs now tok/s/user"), "{shown}");
+            assert!(!titles.contains("vs base"), "{shown}");
+            let chosen = answer.chosen().expect("standard runs");
+            let kept = shown.lines().find(|line| line.starts_with("▸ A  standard")).expect("a row");
+            for number in [chosen.tpot_ms, 1e3 / chosen.tpot_ms] {
+                assert!(kept.contains(&crate::face::tui::format::digits(number)), "{shown}");
+            }
+            // a wide table has the speed of the present variant in the same unit
+            assert_eq!(shown.matches("tok/s/user").count(), if size.0 < 200 { 1 } else { 2 }, "{shown}");
+        }
+    }
+}
+
+#[test]
+fn the_headline_of_the_smallest_window_has_the_winner_and_its_speedup_whole() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let trace = trace::read(&path.join("traces/h100-standard-tp8-p2p-off.parquet")).unwrap();
+    let target = machine::hardware::Target::from_spec(trace.meta.spec.as_ref().unwrap()).unwrap();
+    let measured = TracedSteps::new(&trace, None, [None; 2], target, Vec::new()).unwrap();
+    for steps in [traced_steps(), Arc::new(measured)] {
+        let mut driver = on((60, 16));
+        let effects = driver.send(Message::Request(Request::WhatIfTraced(steps, "first".into(), None)));
+        driver.answer(effects);
+        for alpha_us in [None, Some(100.0), Some(300.0)] {
+            driver.state.whatif.change(|variant, _| variant.alpha_us = alpha_us);
+            driver.taps("jk");
+            let whatif = &driver.state.whatif;
+            let answer = whatif.current().expect("it is predicted");
+            let headline = super::notes::headline(whatif, answer, 59, &driver.state.cx);
+            assert!(headline.chars().count() <= 59, "{headline}");
+            let shown = driver.screen();
+            assert!(shown.lines().nth(2).unwrap_or_default().contains(&headline), "{shown}");
+            let fastest = answer.fastest();
+            let is_named = fastest.rows.iter().any(|(row, _)| headline.contains(&answer.label(row)));
+            assert!(is_named && headline.contains("x the trace"), "{headline}");
+        }
+    }
 }
 
 #[test]
@@ -1225,7 +1288,7 @@ fn a_tie_names_ladder() {
 
 #[test]
 fn leads_within_the_error_of_an_unvalidated_cell_are_ties() {
-    for (size, said) in [((60, 16), "Fastest TPOT: "), ((120, 40), " (tied within 5 %)")] {
+    for (size, said) in [((60, 16), " (±5 %)"), ((120, 40), " (tied within 5 %)")] {
         let mut driver = on(size);
         select(&mut driver, Slider::Tp);
         driver.taps("l");
