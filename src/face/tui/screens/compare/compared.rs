@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::draw::{PairSettings, shared_decimals};
 use super::header::NOISY;
-use super::state::{ComparisonFindings, ComparisonRequest, MapSlices};
+use super::map::MapSlices;
+use super::state::{ComparisonFindings, ComparisonRequest};
 use super::winners::winners_by_setting;
 use crate::face::tui::context::Snapshot;
 use base::error::Result;

@@ -5,6 +5,8 @@ mod detail;
 mod draw;
 mod header;
 mod heat;
+mod map;
+mod marks;
 mod pivot;
 pub mod state;
 #[cfg(test)]

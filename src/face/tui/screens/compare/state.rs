@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use super::compared::{AxisComparison, FilteredPairs, KeptCells, PairRow};
 use super::draw::PairSettings;
+use super::map::MapSlices;
 use super::pivot::MarkMeanings;
 use crate::face::tui::prelude::*;
 use base::statistics::extent;
 use study::analysis::filter::Filter;
 use study::analysis::{
-    Axis, AxisCount, Comparison, ComparisonReport, HeatAxes, HeatMap, HeatSlice, HeatValue, Pivot,
-    PivotRow, Reasons, compared_rows, slices_over,
+    Axis, AxisCount, Comparison, HeatMap, HeatValue, Pivot, PivotRow, Reasons, compared_rows,
 };
 use study::answer::RUN_AGAIN;
 
 /// Run ids of a pair; identifies it across comparisons.
-fn runs_of(pair: &Comparison) -> (String, String) {
+pub fn runs_of(pair: &Comparison) -> (String, String) {
     (pair.baseline_run.clone(), pair.run.clone())
 }
 
@@ -102,14 +102,6 @@ pub struct ScopeCounts {
     pub pairs: usize,
     /// Rows of the pivot.
     pub settings: usize,
-}
-
-/// Slices of a map with their names.
-#[derive(Clone, Debug, Default)]
-pub struct MapSlices {
-    pub axes: HeatAxes,
-    pub slices: Vec<HeatSlice>,
-    pub names: Vec<String>,
 }
 
 /// Part of a comparison: the slice of a map, or the pairs of a headline.
@@ -449,7 +441,7 @@ impl Compare {
     }
 
     /// Index in the report of the [selected](Self::selected) pair.
-    fn selected_at(&self) -> Option<usize> {
+    pub(super) fn selected_at(&self) -> Option<usize> {
         match &self.map {
             Some(map) => Some(map.cell(self.cursor.0, self.cursor.1)?.pair),
             None if self.view == TableView::Pivot => {
@@ -667,182 +659,9 @@ impl Compare {
         true
     }
 
-    pub fn slice_name(&self) -> &str {
-        self.map_slices.names.get(self.slice).map_or("", String::as_str)
-    }
-
     pub fn order_by_next(&mut self, backwards: bool) {
         self.order = next_of(&Order::TABLE.map(|(order, ..)| order), self.order, backwards);
         self.arrange();
-    }
-
-    /// Slices for the filtered pairs: over TP and batch, or over other settings if these do not vary.
-    fn slices_of_kept(&self, compared: &AxisComparison) -> Arc<MapSlices> {
-        let settings = &self.pair_settings(compared).settings;
-        let axes = HeatAxes::among(&compared.axis, settings);
-        if axes.is_plain() {
-            return Arc::clone(&compared.map_slices);
-        }
-        let rest = settings.without(&axes.rows).without(&axes.columns);
-        let words = |pair: &Comparison| rest.words(&pair.side.spec);
-        let slices = slices_over(&compared.report, &axes, self.kept.iter().copied(), words);
-        let names = slices.iter().map(HeatSlice::name).collect();
-        Arc::new(MapSlices { axes, slices, names })
-    }
-
-    /// Slices with at least one filtered pair and their pair counts, largest first.
-    fn find_shown_slices(&self) -> Vec<(usize, usize)> {
-        let shown: HashSet<usize> = self.kept.iter().copied().collect();
-        let left = |slice: &HeatSlice| slice.members.iter().filter(|at| shown.contains(at)).count();
-        let mut left: Vec<(usize, usize)> =
-            self.map_slices.slices.iter().map(left).enumerate().collect();
-        left.retain(|(_, pairs)| *pairs > 0);
-        left.sort_by_key(|(_, pairs)| std::cmp::Reverse(*pairs));
-        left
-    }
-
-    /// Opens the map on the selected pair.
-    pub fn open_map_on_selected(&mut self) {
-        self.open_map_on(self.selected_at());
-    }
-
-    /// Opens the map on a pair, an index into the report.
-    fn open_map_on(&mut self, pair: Option<usize>) {
-        if let Some((compared, at)) = self.compared().cloned().zip(pair) {
-            let slices = self.slices_of_kept(&compared);
-            if let Some(slice) = slices.slices.iter().position(|slice| slice.members.contains(&at)) {
-                self.slice = slice;
-                let map = HeatMap::new(&compared.report, &slices.slices[slice]);
-                let cell = map.cells.iter().find(|cell| cell.pair == at);
-                self.cursor = cell.map_or(self.cursor, |cell| cell.place);
-            }
-        }
-        self.open_map();
-    }
-
-    /// Opens the map of the current slice, or of another if the filter leaves it empty, with the cursor
-    /// on an existing cell.
-    pub fn open_map(&mut self) {
-        let Some(compared) = self.compared().cloned() else {
-            self.map = None;
-            return;
-        };
-        self.map_slices = self.slices_of_kept(&compared);
-        self.slices_shown = self.find_shown_slices();
-        if let Some((first, _)) = self.slices_shown.first()
-            && self.slices_shown.iter().all(|(slice, _)| *slice != self.slice)
-        {
-            self.slice = *first;
-        }
-        let shown: HashSet<usize> = self.kept.iter().copied().collect();
-        let map = self.map_slices.slices.get(self.slice);
-        let map = map.map(|slice| HeatMap::new(&compared.report, slice));
-        self.left_out.clear();
-        let map = map.map(|mut map| {
-            let (kept, out): (Vec<_>, Vec<_>) =
-                map.cells.into_iter().partition(|cell| shown.contains(&cell.pair));
-            self.left_out.extend(out.iter().map(|cell| cell.place));
-            map.cells = kept;
-            map
-        });
-        if let Some(map) = &map {
-            let (row, column) = self.cursor;
-            self.cursor = (row.min(map.rows.len() - 1), column.min(map.columns.len() - 1));
-        }
-        self.map = map;
-    }
-
-    pub fn map_of(&self) -> Option<PartOf<usize>> {
-        self.map.as_ref().filter(|map| map.slice.axes.is_plain())?;
-        Some(PartOf(Arc::clone(self.compared()?), self.slice))
-    }
-
-    /// Reason for an empty cell of the current map; `…` until computed.
-    pub fn why_none(&self, row: usize, column: usize) -> &'static str {
-        if self.left_out.contains(&(row, column)) {
-            return "filtered";
-        }
-        if !self.map_slices.axes.is_plain() {
-            return "no pair";
-        }
-        let of_shown = |(of, _): &&(PartOf<usize>, _)| Some(of) == self.map_of().as_ref();
-        let why = self.gaps.as_ref().filter(of_shown).and_then(|(_, why)| why.get(&(row, column)));
-        why.copied().unwrap_or("…")
-    }
-
-    pub fn move_cursor(&mut self, rows: isize, columns: isize) {
-        let Some(map) = &self.map else { return };
-        let to =
-            |at: usize, by: isize, len: usize| at.saturating_add_signed(by).min(len.saturating_sub(1));
-        self.cursor =
-            (to(self.cursor.0, rows, map.rows.len()), to(self.cursor.1, columns, map.columns.len()));
-    }
-
-    /// Toggles the mark on the selected pair and those folded into its row.
-    pub fn toggle_mark(&mut self) {
-        let row: Option<Vec<usize>> = match self.view {
-            _ if self.map.is_some() => None,
-            TableView::Pivot => self.selected_row().map(|row| row.known().collect()),
-            TableView::Pairs => self.shown.get(self.list.selected).map(|row| row.all().collect()),
-        };
-        let pairs: Vec<&Comparison> = match row {
-            Some(row) => row.into_iter().filter_map(|at| self.pairs().get(at)).collect(),
-            None => self.selected().into_iter().collect(),
-        };
-        let keys: Vec<_> = pairs.into_iter().map(runs_of).collect();
-        let marked = keys.first().is_some_and(|key| self.marked.contains(key));
-        for key in keys {
-            match marked {
-                true => self.marked.remove(&key),
-                false => self.marked.insert(key),
-            };
-        }
-    }
-
-    pub fn is_marked(&self, pair: &Comparison) -> bool {
-        !self.marked.is_empty() && self.marked.contains(&runs_of(pair))
-    }
-
-    /// Pairs that are exported, as indices into the report: the marked ones, hidden or not, or else the filtered ones.
-    pub fn exported(&self) -> ExportedPairs {
-        let shown: Vec<usize> = self.shown.iter().flat_map(PairRow::all).collect();
-        let pairs = self.pairs();
-        let marked: Vec<usize> = (0..pairs.len()).filter(|at| self.is_marked(&pairs[*at])).collect();
-        if marked.is_empty() {
-            return ExportedPairs { pairs: shown, are_marked: false, hidden: 0 };
-        }
-        let shown: HashSet<usize> = shown.into_iter().collect();
-        let hidden = marked.iter().filter(|at| !shown.contains(at)).count();
-        ExportedPairs { pairs: marked, are_marked: true, hidden }
-    }
-
-    /// Report of the exported pairs. Counts remain those of the whole comparison.
-    pub fn exported_report(&self) -> Option<ComparisonReport> {
-        let report = &self.compared()?.report;
-        let pairs = self.exported().pairs.into_iter().map(|at| report.pairs[at].clone());
-        Some(report.of_pairs(pairs.collect()))
-    }
-}
-
-/// Pairs that are exported.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportedPairs {
-    /// Indices into the report.
-    pub pairs: Vec<usize>,
-    pub are_marked: bool,
-    /// Number of marked pairs that the filter hides.
-    pub hidden: usize,
-}
-
-impl ExportedPairs {
-    /// Number of rows in words: `3 marked rows, 1 pair hidden by the filter`.
-    pub fn words(&self, rows: usize, row: &str) -> String {
-        let marked = if self.are_marked { "marked " } else { "" };
-        let hidden = match self.hidden {
-            0 => String::new(),
-            hidden => format!(", {} hidden by the filter", counted(hidden, "pair")),
-        };
-        format!("{}{hidden}", counted(rows, &format!("{marked}{row}")))
     }
 }
 
