@@ -185,7 +185,10 @@ impl Spec {
 
     /// Short name for tables and logs: `ladder tp2 b1 p2p-on`, with pipeline stages `ladder tp2 pp2 ...`.
     pub fn label(&self) -> String {
-        format!("{} {}", self.architecture_label(), self.place_label())
+        let settings = Self::setting_options().filter(|option| !VARIANTS.contains(&option.name));
+        let settings = settings.filter(|option| !option.is_default(self)).map(|o| o.label(self));
+        let parts = [self.architecture_label(), self.place_label()].into_iter().chain(settings);
+        parts.collect::<Vec<_>>().join(" ")
     }
 
     /// The label's part after the architecture.
@@ -233,6 +236,14 @@ mod tests {
             r#"{"architecture":"parallel+ladder","model":"1b","dtype":"bf16","tp":2,"batch":1,"prompt_tokens":1024,"output_tokens":512,"p2p":"on","backend":"cuda","link":"native","hardware":"host","stack":"native","collective":"nccl","samples":10,"warmup":2,"seed":0,"env":{},"set":{},"recorder":"off"}"#,
         ),
     ];
+
+    #[test]
+    fn a_label_has_the_settings_of_its_cell_once() {
+        let plain = Spec::default().label();
+        let set = Spec { collective: "one-shot".parse().unwrap(), micro_batches: 2, ..Spec::default() };
+        assert!(plain.starts_with("standard tp"), "{plain}");
+        assert_eq!(set.label(), format!("{} one-shot", plain.replace("standard", "standard micro2")));
+    }
 
     /// Every option that a plain cell is without is one that labels and comparisons know.
     #[test]

@@ -106,7 +106,7 @@ mod tests {
         let figure = validation_figure(std::slice::from_ref(&score), &FigureOptions::default()).unwrap();
         let svg = figure.svg().unwrap();
         assert_eq!(svg.matches("<title>llama-2-").count(), 7);
-        assert!(svg.contains("tp8 b1 p2p-on 5+200: tokens/s"), "{svg}");
+        assert!(svg.contains("tp8 b1 p2p-on ") && svg.contains(" 5+200: tokens/s"), "{svg}");
         assert!(svg.contains("published data") && svg.contains("decode_a100_gptfast (fitted)"), "{svg}");
         let (values, fitted) = (vec!["hbm_gb_s=10".into()], None);
         let own = Score { is_published: false, fitted, values, ..score };

@@ -158,7 +158,9 @@ impl ParetoPoint {
             true => self.spec.label().replacen(&format!("tp{tp}"), &format!("tp{tp} ep1 dp1"), 1),
             false => self.spec.label(),
         };
-        with_setting(label, &self.setting)
+        let is_new = |word: &&str| !label.split(' ').any(|known| known == *word);
+        let more: Vec<&str> = self.setting.split(' ').filter(is_new).collect();
+        with_setting(label.clone(), &more.join(" "))
     }
 }
 
