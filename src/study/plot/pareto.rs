@@ -12,7 +12,7 @@ use super::style::{FigureSizes, GREY, INK, Look, Looks, Marker, PLAIN, WHITE, fa
 use super::{group_note, series_legend};
 use crate::analysis::{
     Axes, BestWithin, OverlayPoint, ParetoLayout, ParetoPoint, Series, XAxis, YAxis, at_limits,
-    best_within, frontier_steps, split_group_names,
+    best_within, frontier_steps, split_group_names, with_setting,
 };
 use base::error::{Error, Result};
 use base::statistics::distinct;
@@ -70,6 +70,7 @@ pub fn pareto_figure(
     let others: Vec<Architecture> =
         data.overlay.iter().filter_map(|other| other.architecture.parse().ok()).collect();
     let looks = looks(points.iter().map(|point| &point.spec.architecture).chain(&others));
+    let suffixes = suffixes(&points);
     let one = groups.len() == 1;
     let (names, common) = panel_names(&groups);
     let xs = points.iter().filter_map(|p| axes.x.value(p));
@@ -80,7 +81,9 @@ pub fn pareto_figure(
         provenance,
         title: title(axes, groups.len()),
         note: with_p2p(common, &points, &data.overlay),
-        remark: [answers(data, &groups, (unit, by)), vec![remark(axes, &points)]].concat().join("; "),
+        remark: [answers(data, &groups, (unit, by)), vec![remark(axes, &points, &suffixes)]]
+            .concat()
+            .join("; "),
         legend: legend(&points, &data.overlay, &looks),
     };
     let columns = if one || options.is_narrow() { 1 } else { 2 };
@@ -92,7 +95,7 @@ pub fn pareto_figure(
             points: members.to_vec(),
             overlay: overlaid(data, members, &looks, by),
             looks: &looks,
-            suffixes: BTreeMap::new(),
+            suffixes: suffixes.clone(),
             axes,
             limits: &data.limits,
             by,
@@ -175,7 +178,11 @@ pub fn limit_words(x: XAxis, limit: f64, (unit, by): (&str, f64)) -> String {
 /// 245)`. Several groups have several answers, which the caption has no room for: it explains the lines.
 fn answers(data: &ParetoData<'_>, groups: &[&[&ParetoPoint]], unit: (&str, f64)) -> Vec<String> {
     let axes = data.axes;
-    let line = |limit: f64| format!("{} (dashed line)", limit_words(axes.x, limit, unit));
+    let shown = ValueAxis::fit(groups.iter().copied().flatten().filter_map(|p| axes.x.value(p)));
+    let line = |limit: f64| {
+        let words = limit_words(axes.x, limit, unit);
+        if shown.contains(limit) { format!("{words} (dashed line)") } else { words }
+    };
     let answer = |limit: &f64| {
         let [points] = groups else { return line(*limit) };
         let rows = at_limits(points.iter().copied(), axes, &[*limit]);
@@ -186,7 +193,8 @@ fn answers(data: &ParetoData<'_>, groups: &[&[&ParetoPoint]], unit: (&str, f64))
         let point = points.iter().find(|point| point.run == winner.run);
         let label = |run: &str| points.iter().find(|point| point.run == run).map(|point| point.label());
         let cell = point.map_or_else(String::new, |point| {
-            format!(" {} P2P {}", point.label(), point.spec.p2p.as_str())
+            let cell = format!(" {} P2P {}", point.label(), point.spec.p2p.as_str());
+            with_setting(cell, &point.setting)
         });
         let name = format!("{}{cell}, {} {}", winner.architecture, digits(winner.y), y_name(axes));
         let rival = |rival: &BestWithin| {
@@ -263,8 +271,30 @@ fn y_name(axes: Axes) -> String {
     }
 }
 
-fn remark(axes: Axes, points: &[&ParetoPoint]) -> String {
+/// Marks after the markers of series that share a look, by their settings.
+const SUFFIXES: [&str; 9] = ["²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹", "⁺"];
+
+/// Suffix of each series whose setting is not the first of its architecture and P2P.
+fn suffixes(points: &[&ParetoPoint]) -> BTreeMap<Series, &'static str> {
+    let all: BTreeSet<Series> = points.iter().map(|point| point.series()).collect();
+    let settings = distinct(all.iter().map(|series| series.setting.clone()));
+    let suffix = |series: Series| {
+        let at = settings.iter().position(|setting| *setting == series.setting)?;
+        Some((series, SUFFIXES[at.checked_sub(1)?.min(SUFFIXES.len() - 1)]))
+    };
+    all.into_iter().filter_map(suffix).collect()
+}
+
+fn remark(axes: Axes, points: &[&ParetoPoint], suffixes: &BTreeMap<Series, &'static str>) -> String {
     let mut remark = String::from("Labels: TP×batch on the frontier; upper-bound is a limit");
+    let named = suffixes.iter().map(|(series, suffix)| (*suffix, series.setting.as_str()));
+    for (suffix, setting) in named.collect::<BTreeSet<_>>() {
+        remark += &format!("; {suffix} {setting}");
+    }
+    let plain = points.iter().find(|point| !suffixes.contains_key(&point.series()));
+    if let Some(plain) = plain.filter(|plain| !suffixes.is_empty() && !plain.setting.is_empty()) {
+        remark += &format!(", others {}", plain.setting);
+    }
     if points.iter().any(|point| axes.x.interval(point).or(axes.y.interval(point)).is_some()) {
         remark += "; bars: 95 % bootstrap intervals";
     }
@@ -414,8 +444,9 @@ fn tip(point: &ParetoPoint, axes: Axes) -> String {
         (Some(measure), Some(quality)) => format!("; {}: {}", measure.title, quality.full_basis()),
         _ => String::new(),
     };
+    let setting = if point.setting.is_empty() { String::new() } else { format!(", {}", point.setting) };
     format!(
-        "{}, TP {}{}, batch {}, P2P {}: {} ({}{quality})",
+        "{}, TP {}{}, batch {}, P2P {}{setting}: {} ({}{quality})",
         spec.architecture,
         spec.tp,
         if spec.pp > 1 { format!(" x PP {}", spec.pp) } else { String::new() },

@@ -174,7 +174,7 @@ impl ProvenanceSummary {
         words.extend(listed("extrapolated links", &self.links));
         words.extend(listed("stand-ins for links", &self.stand_ins));
         words.extend(listed("software versions", &self.software));
-        words.extend(listed("statements of simulator error", &self.errors));
+        words.extend(listed("simulator errors (`validate` lists them)", &self.errors));
         words.extend((self.runs > 0).then(|| counted(self.runs, "run")));
         words.push(match listed("commits", &self.commits) {
             Some(commits) => format!("ladderscope {} {commits}", env!("CARGO_PKG_VERSION")),

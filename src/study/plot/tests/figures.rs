@@ -62,7 +62,25 @@ fn a_limit_is_a_line_and_its_answer_is_in_the_caption() {
     assert!(answer.contains(" tokens/s per GPU (") && answer.contains("standard "), "{answer}");
     assert!(!answer.contains("upper-bound 1"), "nobody can choose it: {answer}");
     let (none, said) = with(&[1.0]);
-    assert!(none == dashed && said.contains("Within 1 ms (dashed line): no point"), "{said}");
+    assert!(none == dashed && said.contains("Within 1 ms: no point"), "{said}");
+}
+
+#[test]
+fn series_of_two_all_reduces_are_told_apart_by_a_mark_that_the_caption_explains() {
+    let own = cells();
+    let one_shot = own.iter().cloned().map(|mut record| {
+        record.run.push_str("-one-shot");
+        record.spec.collective = "one-shot".parse().unwrap();
+        record
+    });
+    let records: Vec<Record> = own.iter().cloned().chain(one_shot).collect();
+    let points = analysis::pareto(&records);
+    let data = ParetoData { points: &points, ..ParetoData::default() };
+    let provenance = ProvenanceSummary::of_records(&records);
+    let scene = pareto_figure(&data, &provenance, &FigureOptions::default()).unwrap().scene;
+    let said: Vec<&str> = texts(&scene).into_iter().map(|text| text.text.as_str()).collect();
+    assert_eq!(said.iter().filter(|text| **text == "²").count(), own.len(), "one of each pair");
+    assert!(said.join(" ").contains("² one-shot, others nccl"), "{said:?}");
 }
 
 #[test]
