@@ -126,7 +126,7 @@ impl Answer {
         for record in with {
             origins.entry((record.provenance, host(&record))).or_default().push(record);
         }
-        let mut unfinished = Unfinished::from_records(&without);
+        let mut unfinished = Unfinished::from_records(&without, !origins.is_empty());
         if origins.is_empty() && !without.is_empty() {
             let Unfinished { failed, others, reasons } = unfinished;
             let bullets = [failed, others, reasons].into_iter().flatten().collect();
@@ -218,6 +218,7 @@ impl Answer {
         }
         // the minimum latency at which conversion pays off answers such a sweep; who wins most settings comes next
         let (pays_off, headline) = (question.pays_off(), question.headline(" in tokens/s"));
+        bullets.extend(question.gain_by_setting());
         bullets.extend(question.published_lead());
         bullets.extend(pays_off.as_ref().map(|_| format!("{headline}.")));
         bullets.extend(question.wins_of_winner().map(|wins| format!("{wins}.")));
@@ -414,7 +415,8 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    fn from_records(records: &[Record]) -> Self {
+    /// `is_beside`: other cells have results.
+    fn from_records(records: &[Record], is_beside: bool) -> Self {
         let mut by: BTreeMap<Status, Vec<&Record>> = BTreeMap::new();
         records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
         let is_failure =
@@ -424,9 +426,9 @@ impl Unfinished {
             |parts: Vec<String>| (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")));
         let failed = with(true).map(|(status, records)| {
             let why = reason(records).map_or(String::new(), |why| format!(" ({why})"));
-            unfinished(*status, records) + &why
+            unfinished(*status, records, is_beside) + &why
         });
-        let others = with(false).map(|(status, records)| unfinished(*status, records));
+        let others = with(false).map(|(status, records)| unfinished(*status, records, is_beside));
         let reasons = with(false).filter_map(|(_, records)| reason(records));
         let [failed, others, reasons] =
             [failed.collect(), others.collect(), reasons.collect()].map(sentence);
@@ -441,9 +443,9 @@ fn reason(records: &[&Record]) -> Option<String> {
     Some(format!("{}: {}", record.spec.label(), record.reason.as_deref()?.lines().next()?))
 }
 
-/// Number of cells with a status: `2 cells failed`.
-fn unfinished(status: Status, records: &[&Record]) -> String {
-    let count = counted(records.len(), "cell");
+/// Number of cells with a status: `2 cells failed`, beside others with results `2 more cells failed`.
+fn unfinished(status: Status, records: &[&Record], is_beside: bool) -> String {
+    let count = counted(records.len(), if is_beside { "more cell" } else { "cell" });
     let what = match status {
         Status::Oom if records.len() == 1 => "does not fit in memory",
         Status::Oom => "do not fit in memory",
