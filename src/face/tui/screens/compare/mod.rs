@@ -89,7 +89,8 @@ impl Acts for Compare {
                 self.compare_by(self.asked.axis.clone(), None);
             }
             Act::NextAxis | Act::PreviousAxis => {
-                let axes = self.compared().map_or_else(Vec::new, |of| self.axes_with_pairs(of));
+                let axes = self.compared().map_or_else(Vec::new, |of| self.axes_in_scope(of));
+                let axes: Vec<Axis> = axes.into_iter().map(|of| of.axis).collect();
                 let next = match axes.contains(&self.asked.axis) {
                     true => next_of(&axes, self.asked.axis.clone(), act == Act::PreviousAxis),
                     false => axes.first().cloned().unwrap_or_else(|| self.asked.axis.clone()),
@@ -517,13 +518,15 @@ impl Compare {
             return cx.inform("nothing is compared yet");
         };
         let slices = self.slices_shown.clone();
+        // those without pairs have nothing to compare
+        let axes = self.axes_in_scope(&compared);
         let (title, lines): (_, Vec<(String, String)>) = match act {
             Act::PickAxis => {
                 let of = |axis: &AxisCount| {
                     let [values, pairs] = self.left_of_axis(&compared, axis);
                     format!("{values} values  {pairs:>4} pairs")
                 };
-                let lines = compared.axes.iter().map(|axis| (axis.axis.to_string(), of(axis)));
+                let lines = axes.iter().map(|axis| (axis.axis.to_string(), of(axis)));
                 ("compare by", lines.collect())
             }
             Act::PickBaseline => {
@@ -546,7 +549,7 @@ impl Compare {
         let take = move |compare: &mut Self, chosen, _: &mut Context| {
             let PickResult::Line(at) = chosen else { return };
             match act {
-                Act::PickAxis => compare.compare_by(compared.axes[at].axis.clone(), None),
+                Act::PickAxis => compare.compare_by(axes[at].axis.clone(), None),
                 // the axis may have changed in the meantime
                 Act::PickBaseline if compared.report.by != compare.asked.axis.to_string() => {}
                 Act::PickBaseline => {

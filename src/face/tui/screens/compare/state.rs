@@ -235,7 +235,7 @@ impl Compare {
         if self.followed.as_ref() == Some(&experiment) {
             return;
         }
-        let axes = self.axes_with_pairs(compared);
+        let axes: Vec<Axis> = self.axes_in_scope(compared).into_iter().map(|of| of.axis).collect();
         let is_restored = self.followed.is_none() && axes.contains(&self.asked.axis);
         let natural = axes.iter().find(|axis| **axis == Axis::ARCHITECTURE).or(axes.first()).cloned();
         self.followed = Some(experiment);
@@ -249,10 +249,11 @@ impl Compare {
         self.start_over();
     }
 
-    /// Axes along which the scope and the filter leave pairs.
-    pub fn axes_with_pairs(&self, compared: &AxisComparison) -> Vec<Axis> {
-        let axes = compared.axes.iter().filter(|axis| self.left_of_axis(compared, axis)[1] > 0);
-        axes.map(|axis| axis.axis.clone()).collect()
+    /// Axes with pairs in scope.
+    pub fn axes_in_scope(&self, compared: &AxisComparison) -> Vec<AxisCount> {
+        let is_in_scope = |runs: &[String; 2]| runs.iter().all(|run| self.filter.holds(run));
+        let axes = compared.axes.iter().filter(|axis| axis.pairs.iter().any(is_in_scope));
+        axes.cloned().collect()
     }
 
     /// Pair, an index into the report, that the user moved the cursor to; `None` if it is where the screen put it.
