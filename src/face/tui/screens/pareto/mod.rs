@@ -125,7 +125,11 @@ impl Acts for Pareto {
                 self.zoom.forget();
                 cx.inform(text);
             }
-            Act::CycleP2p => self.cycle_p2p(),
+            Act::CycleP2p => {
+                if !self.cycle_p2p() {
+                    cx.inform("all of these points have the same P2P setting");
+                }
+            }
             Act::Group => self.pick_group(cx),
             Act::Legend => self.show_legend(cx),
             Act::Filter => self.filter.begin(),

@@ -648,12 +648,18 @@ impl Pareto {
     }
 
     /// Shows another P2P setting, and selects the same cell there; if the selected point is the best within a limit, or the
-    /// cell is beyond it, the best one.
-    pub fn cycle_p2p(&mut self) {
+    /// cell is beyond it, the best one. False if all points have one P2P setting.
+    pub fn cycle_p2p(&mut self) -> bool {
+        let has = |p2p: P2p| self.entries.iter().any(|entry| entry.series.p2p == p2p);
+        let has_both = has(P2p::On) && has(P2p::Off);
+        if !has_both && self.p2p().is_none() {
+            return false;
+        }
         let own = self.current().cloned();
         let is_best = |run: &str| self.best_within.first().is_some_and(|best| best.run == run);
         let was_best = self.bound().is_some() && own.as_ref().is_some_and(|point| is_best(&point.run));
-        let next = next_of(&[None, Some(P2p::On), Some(P2p::Off)], self.p2p(), false);
+        let all = [None, Some(P2p::On), Some(P2p::Off)];
+        let next = if has_both { next_of(&all, self.p2p(), false) } else { None };
         self.show_p2p(next);
         if let Some((own, p2p)) = own.zip(next) {
             let series = Series { p2p, ..own.series() };
@@ -664,6 +670,7 @@ impl Pareto {
         if was_best || self.current().is_some_and(|point| !self.keeps_limit(point)) {
             self.select_within();
         }
+        true
     }
 
     /// Shows one P2P setting, or both.
