@@ -73,11 +73,11 @@ pub fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         // at the base of a trace, standard is as fast as the trace, and every change is zero
         (over_standard.0, over_standard.1, of_trace && !is_base),
         ("95 % of steps", 14, of_trace && (least(67) || least(58) && is_base)),
-        // from 64 columns on, bars show the exposed time, but a trace has intervals instead of bars; in a narrow table, the
+        // from 64 columns on, bars show the exposed time, but a trace has intervals instead of bars; in the smallest window, the
         // speedup over standard takes its place
-        (exposed.0, exposed.1, if of_trace { is_base || least(51) } else { !least(64) || least(100) }),
+        (exposed.0, exposed.1, if of_trace { is_base || least(43) } else { !least(64) || least(100) }),
         ("change", 8, if of_trace { !is_base && least(75) } else { least(51) }),
-        ("hidden", 8, least(43)),
+        ("hidden", 8, least(if of_trace && !is_base { 51 } else { 43 })),
         // the interval takes its place beside changes
         ("gap", 7, least(if of_trace && !is_base { 82 } else { 66 })),
         (PER_USER, 12, least(118) && decodes(whatif)),

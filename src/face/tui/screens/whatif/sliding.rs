@@ -12,7 +12,7 @@ use crate::face::tui::pick::{Pick, PickResult};
 use crate::face::tui::screen::{Acts, Pointer, PointerKind, State, TabScreen};
 use base::offer::Offer;
 use plan::Architecture;
-use study::whatif::{ARCHITECTURES, ProfileValues, Slider, meaning_of_architecture};
+use study::whatif::{ARCHITECTURES, ProfileValues, Slider, WhatIfVariant, meaning_of_architecture};
 
 impl WhatIf {
     /// Moves the selected slider by one step.
@@ -163,8 +163,12 @@ fn range(slider: Slider, values: Option<&ProfileValues>) -> String {
 fn pick(slider: Slider, title: String, offers: Vec<Offer>, now: &str) -> Pick {
     let selected = offers.iter().position(|offer| offer.text == now).unwrap_or(0);
     let lines = offers.iter().map(|offer| (offer.text.clone(), offer.about.clone())).collect();
-    let literal = |text: &str, nothing_matches: bool| {
-        (nothing_matches && !text.trim().is_empty()).then(|| format!("Enter takes {text}"))
+    let literal = move |text: &str, nothing_matches: bool| {
+        let is_value = || slider.set(&mut WhatIfVariant::default(), None, text).is_ok();
+        (nothing_matches && !text.trim().is_empty()).then(|| match is_value() {
+            true => format!("Enter takes {text}"),
+            false => format!("{text} is no value of {}", slider.name()),
+        })
     };
     let (title_again, now) = (title.clone(), now.to_owned());
     let take = move |state: &mut State, chosen| {
