@@ -51,7 +51,8 @@ pub fn content(view: &TimelineView, width: u16) -> (String, Vec<String>) {
 /// Name and description of the item under the cursor, for the clipboard.
 pub fn item_text(view: &TimelineView) -> String {
     let (title, lines) = content(view, u16::MAX);
-    [title].into_iter().chain(lines).collect::<Vec<_>>().join("; ").replace('\u{a0}', " ")
+    let lines = lines.iter().map(|line| line.trim_end());
+    [title.as_str()].into_iter().chain(lines).collect::<Vec<_>>().join("; ").replace('\u{a0}', " ")
 }
 
 /// Name and description of the item under the cursor, for the help; folded if the area cuts them. `None` without an area.
