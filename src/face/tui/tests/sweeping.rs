@@ -942,6 +942,23 @@ fn a_cancelled_cell_is_taken_back_before_its_turn_or_runs_after_the_sweep() {
 }
 
 #[test]
+fn the_panel_goes_on_with_the_next_run_after_a_cell_was_cancelled() {
+    let after_moves = |moves: &[KeyCode]| {
+        let mut driver = Driver::full(120, 40).with_sweep();
+        press(&mut driver, KeyCode::Up);
+        keys(&mut driver, "c");
+        for code in moves {
+            press(&mut driver, *code);
+        }
+        end_round(&mut driver, 1, 0, 1000.0);
+        send(&mut driver, news(SweepEvent::RunStarted { cell: 1, round: 1, run: "x".into() }));
+        driver.state.live.list.selected
+    };
+    assert_eq!(after_moves(&[]), 1);
+    assert_eq!(after_moves(&[KeyCode::Down, KeyCode::Up]), 0, "the user moved");
+}
+
+#[test]
 fn a_sweep_that_begins_before_the_stored_runs_are_read_counts_them_as_they_come() {
     let mut driver = Driver::empty(80, 24);
     let experiment = Experiment::from_str(TEXT, Path::new("hide.toml"));

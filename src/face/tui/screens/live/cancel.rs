@@ -23,8 +23,8 @@ impl Live {
         }
         let cell = &mut self.cells[at];
         cell.cancelled = !is_cancelled;
-        // the panel goes on with the sweep rather than stay on a stopped cell
-        self.follow |= !is_cancelled && cell.state == CellState::Running;
+        // the panel goes on with the next run rather than stay on a cancelled cell
+        self.follow |= !is_cancelled;
         let order = if is_cancelled { SweepOrder::RestoreCell } else { SweepOrder::CancelCell };
         cell.note = if is_cancelled { String::new() } else { "cancelled".to_owned() };
         cx.perform(Effect::Sweep(order(at)));
