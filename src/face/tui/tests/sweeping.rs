@@ -814,6 +814,22 @@ fn measured_durations_replace_the_prediction_also_after_a_resume() {
 }
 
 #[test]
+fn the_remaining_time_falls_with_each_decode_step() {
+    let mut driver = Driver::full(80, 24).with_sweep();
+    driver.state.live.weigh(vec![20.0, 20.0, 0.0, 0.0]);
+    let left_ms = |driver: &Driver| {
+        let progress = driver.state.live.progress(driver.state.cx.now_ms);
+        progress.left_ms.expect("an estimate")
+    };
+    let before = left_ms(&driver);
+    // half of one of four samples of 10 s
+    let event = RunEvent::Step { done: 16, of: 32, steps: 16, ms: 64.0, lanes: Vec::new() };
+    send(&mut driver, news(SweepEvent::Run { cell: 1, round: 0, event }));
+    let fallen = before - left_ms(&driver);
+    assert!((1_000..1_500).contains(&fallen), "{fallen}");
+}
+
+#[test]
 fn the_remaining_time_follows_runs_that_are_slower_than_in_an_earlier_sweep() {
     let mut driver = Driver::full(80, 24).with_sweep();
     let run_ended = |driver: &mut Driver, cell: usize, round: u32, now_ms: u64| {

@@ -749,12 +749,13 @@ impl LiveCell {
         }
     }
 
-    /// Finished share of the current run, 0 to 1.
+    /// Finished share of the current run, 0 to 1. Counts the decode steps of the current sample, so that the remaining time
+    /// falls steadily rather than by whole samples.
     fn partial(&self) -> f64 {
-        match (self.state, self.samples) {
-            (CellState::Running, (done, of)) if of > 0 => f64::from(done.min(of)) / f64::from(of),
-            _ => 0.0,
-        }
+        let (CellState::Running, (done, of @ 1..)) = (self.state, self.samples) else { return 0.0 };
+        let is_current = self.doing.phase == format!("sample {}/{of}", done.saturating_add(1));
+        let steps = if is_current { self.doing.fraction() } else { 0.0 };
+        ((f64::from(done) + steps) / f64::from(of)).min(1.0)
     }
 
     fn log_line(&mut self, line: String) {
