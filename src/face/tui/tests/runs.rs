@@ -1385,7 +1385,7 @@ fn upper_bound_comes_last_in_every_order_by_a_result() {
     let mut driver = driver((120, 40));
     driver.keys("/llama");
     driver.enter();
-    for name in ["tokens_per_s_per_gpu", "tpot_p50_ms", "exposed_pct"] {
+    for name in ["tokens_per_s_per_gpu", "tpot_p50_ms", "exposed_pct", "round"] {
         driver.state.runs.sort.clear();
         driver.state.runs.sort_by(name, table::Unit::Rate);
         driver.state.runs.arrange(driver.state.cx.stored.as_deref());

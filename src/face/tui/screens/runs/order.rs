@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::columns;
-use super::state::{Grouping, Runs, TPOT, TTFT};
+use super::state::{Grouping, ROUND, Runs, TPOT, TTFT};
 use crate::face::tui::prelude::*;
 use plan::Architecture;
 use study::analysis::RunTable;
@@ -46,13 +46,13 @@ impl Runs {
         }
     }
 
-    /// True for an order by a result, in which `upper-bound` comes last. Groups of a column need their values next to one
+    /// True for an order by a result or the rounds, in which `upper-bound` comes last. Groups of a column need their values next to one
     /// another.
     fn is_by_result(&self) -> bool {
         match self.sort.first() {
             Some((name, _)) => {
                 let has_headings = self.grouping == Grouping::Column && !self.by_cell;
-                !has_headings && table::measure(name).is_some()
+                !has_headings && (name == ROUND || table::measure(name).is_some())
             }
             None => true,
         }
