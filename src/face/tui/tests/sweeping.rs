@@ -1481,6 +1481,31 @@ fn in_a_tall_window_the_forecast_follows_the_grid_and_the_question_is_shown_once
 }
 
 #[test]
+fn failed_runs_of_an_earlier_session_are_offered_to_be_retried() {
+    let mut driver = workbench((120, 40));
+    let experiment = driver.state.experiments.selected().unwrap().experiment.clone().unwrap();
+    let able = experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs);
+    let of_cell = |(at, cell): (usize, &lab::sweep::Cell)| {
+        let run = record(&format!("20260102-0304-{at}"), cell.spec.clone(), 800.0);
+        Record { experiment: Some("hide".into()), ..run }
+    };
+    let mut runs: Vec<Record> = able.enumerate().map(of_cell).collect();
+    for failed in &mut runs[..2] {
+        (failed.status, failed.metrics) = (Status::Failed, None);
+    }
+    let mut stored = |runs: Vec<Record>| {
+        send(&mut driver, Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+        driver.screen()
+    };
+    let screen = stored(runs.clone());
+    assert!(screen.contains("r retries 2 failed of 16 runs, about"), "{screen}");
+    // one never ran
+    runs.pop();
+    let screen = stored(runs);
+    assert!(screen.contains("r: resume, 3 of 16 runs left, 2 of them failed, about"), "{screen}");
+}
+
+#[test]
 fn runs_of_the_same_cells_in_another_experiment_are_counted_apart() {
     let mut driver = workbench((120, 40));
     let spec = driver.state.experiments.spec().unwrap().clone();

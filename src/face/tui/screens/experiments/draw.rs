@@ -667,6 +667,7 @@ fn meaning(provenance: Provenance) -> &'static str {
 }
 
 /// `r: 54 runs (18 cells x 3 rounds), about 1 min 02 s`; `r: resume, 12 of 54 runs left, about 15 s (18 cells)`;
+/// `r retries 2 failed of 54 runs, about 3 s (18 cells)`;
 /// `40 of 80 runs stored by paper-70b; r runs the other 40, about 15 s (80 cells)`, then the meaning of `shared` in the
 /// list.
 fn runs_text(forecast: &Forecast, draft: &Draft, cx: &Context) -> String {
@@ -695,9 +696,18 @@ fn runs_text(forecast: &Forecast, draft: &Draft, cx: &Context) -> String {
             let stored = by_others.unwrap_or_else(|| "stored".into());
             format!("all {runs} {stored} ({grid}) · {all} runs them again{shared}")
         }
+        (left, None) if counts.failed == left => {
+            format!("{run} retries {left} failed of {runs}{about} ({grid}) · {all} runs all again")
+        }
         _ if stored == 0 => format!("{run}: {runs} ({grid}){about}"),
         (left, None) => {
-            format!("{run}: resume, {left} of {runs} left{about} ({grid}) · {all} runs all again")
+            let failed = match counts.failed {
+                0 => String::new(),
+                failed => format!(", {failed} of them failed"),
+            };
+            format!(
+                "{run}: resume, {left} of {runs} left{failed}{about} ({grid}) · {all} runs all again"
+            )
         }
         (left, Some(by_others)) => format!(
             "{stored} of {runs} {by_others}; {run} runs the other {left}{about} ({grid}) · {all} runs all again{shared}"

@@ -187,7 +187,7 @@ fn draw_entry(
 /// Stored runs of all runs, with those that other experiments ran: `40/80 shared`, `50/80, 40 shared`, in fewer columns
 /// `40 shared`.
 fn count_words(stored: StoredCounts, room: u16) -> String {
-    let StoredCounts { runs, done, own } = stored;
+    let StoredCounts { runs, done, own, .. } = stored;
     let all = match runs {
         0 => String::new(),
         _ => format!("{done}/{runs}"),

@@ -19,7 +19,7 @@ use base::error::Result;
 use lab::sweep::Experiment;
 use plan::Architecture;
 use run::Feasibility;
-use table::Spec;
+use table::{Spec, Status};
 
 const BUILT_IN_PLACE: &str = "built in";
 
@@ -163,6 +163,8 @@ pub struct StoredCounts {
     pub done: usize,
     /// Those of `done` that this experiment ran, the others are of the same cells in other experiments.
     pub own: usize,
+    /// Runs without a result that failed when they were run last.
+    pub failed: usize,
 }
 
 impl StoredCounts {
@@ -182,14 +184,23 @@ impl StoredCounts {
             stored.runs += experiment.rounds as usize;
             let Some(snapshot) = snapshot else { continue };
             let mut rounds: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+            let mut failed = BTreeSet::new();
             for at in snapshot.cells.get(key).into_iter().flatten() {
                 let run = &snapshot.records[*at];
-                if run.has_numbers() && run.round < experiment.rounds {
+                if run.round >= experiment.rounds {
+                    continue;
+                }
+                match run.status {
+                    Status::Failed => _ = failed.insert(run.round),
+                    _ => _ = failed.remove(&run.round),
+                }
+                if run.has_numbers() {
                     let of = run.experiment.as_deref().map(name_before_edits);
                     rounds.entry(run.round).or_default().extend(of);
                 }
             }
             stored.done += rounds.len();
+            stored.failed += failed.iter().filter(|round| !rounds.contains_key(*round)).count();
             for experiments in rounds.into_values() {
                 match experiments.contains(name) {
                     true => stored.own += 1,
