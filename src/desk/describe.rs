@@ -182,7 +182,12 @@ fn measures_section(record: &Record, scope: MeasureScope, format: FormatMeasure)
     let shown = |measure: &&Measure| measure.scope == scope && measure.name != "samples_done";
     for measure in MEASURES.iter().filter(shown) {
         let Some(value) = format(measure, record) else { continue };
-        let aside = if measure.name == "completion_ms" { mean_aside(record) } else { String::new() };
+        let aside = match measure.name {
+            "completion_ms" => mean_aside(record),
+            "tokens_per_s" | "tokens_per_s_per_gpu" => "  (with prefill)".to_owned(),
+            "tokens_per_s_per_user" => "  (decode steps only)".to_owned(),
+            _ => String::new(),
+        };
         section.line(measure.words, value + &aside);
     }
     if let Some(pass) = record.instrumented.as_ref().filter(|_| scope == MeasureScope::Lanes) {
@@ -300,6 +305,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn rates_with_and_without_prefill_are_told_apart() {
+        let metrics = table::Metrics {
+            tokens_per_s: 800.0,
+            tpot_ms: table::Percentiles { p50: 4.0, p90: 4.0, p99: 4.0 },
+            ..table::Metrics::default()
+        };
+        let record = Record::new(table::Spec::default(), Status::Ok, None);
+        let record = Record { metrics: Some(metrics), ..record };
+        let section = measures_section(&record, MeasureScope::Run, Measure::cell_with_interval);
+        let value = |name: &str| section.lines.iter().find(|(about, _)| about == name).map(|(_, v)| v);
+        assert!(value("tokens/s").is_some_and(|value| value.ends_with("(with prefill)")));
+        assert!(value("tokens/s/user").is_some_and(|value| value.ends_with("(decode steps only)")));
+    }
 
     #[test]
     fn the_environment_is_shown_with_units_and_without_unknown_values() {
