@@ -25,7 +25,7 @@ use study::analysis::RunTable;
 use study::whatif::TracedSteps;
 use table::{Provenance, Record, Spec, Status};
 
-/// Time (ms) after which a message that is no error gives way to the key hints.
+/// Time (ms) after which a message that is no error disappears.
 const NOTICE_MS: u64 = 6_000;
 
 /// Length of the message history.
@@ -242,7 +242,7 @@ impl Context {
         }
     }
 
-    /// Remaining time (ms) of the message in the footer; `None` without one, and for errors, which wait for a key.
+    /// Remaining time (ms) of the message; `None` without one, and for errors, which wait for a key.
     pub fn notice_left_ms(&self) -> Option<u64> {
         self.notice.as_ref().filter(|notice| !notice.error)?;
         Some(self.noticed_ms.saturating_add(NOTICE_MS).saturating_sub(self.now_ms))

@@ -4,6 +4,7 @@ use ratatui::widgets::{Clear, Widget};
 
 use super::key::Key;
 use super::keymap::{Action, BoundAction};
+use super::notice::hints_area;
 use super::prelude::*;
 use super::view::ALL_TITLES;
 
@@ -40,6 +41,7 @@ pub fn draw_fixed_hints(buf: &mut Buffer, area: Rect, theme: Theme, hints: Hints
 }
 
 pub fn draw(buf: &mut Buffer, area: Rect, state: &State) {
+    let area = hints_area(area, &state.cx);
     let status = state.screen(state.cx.tab).status(&state.cx);
     match status.hints {
         Some(hints) => draw_fixed_hints(buf, area, state.cx.theme, hints),
@@ -57,6 +59,7 @@ fn draw_hints(buf: &mut Buffer, area: Rect, theme: Theme, hints: &[FooterHint]) 
 /// Hint at a column of the footer; it shows the keys of the top overlay, else of an active input, else of
 /// the screen.
 pub fn footer_hint(area: Rect, state: &State, x: u16) -> Option<FooterHint> {
+    let area = hints_area(area, &state.cx);
     let status = state.screen(state.cx.tab).status(&state.cx);
     let fixed = state.cx.overlays.last().map(|top| top.hints()).or(status.hints);
     let hints = fixed.map_or_else(|| screen_hints(area, state), |hints| fixed_hints(area, hints));

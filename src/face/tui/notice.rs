@@ -1,4 +1,4 @@
-//! Messages at the bottom of the window: errors, and notes that the next key removes.
+//! Messages at the bottom of the window: errors, and notes that the next key removes; the key hints stay visible.
 
 use ratatui::widgets::{Clear, Widget};
 
@@ -23,7 +23,19 @@ pub fn draw_error(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
     }
 }
 
-/// Draws a message in place of the key hints and, if it is long, of the last rows of the body.
+/// Columns of the footer that a message beside the key hints leaves to them.
+const LEAST_HINTS: u16 = 30;
+
+/// Part of the footer for the key hints: a short message shares the row with them, a longer one is above it.
+pub fn hints_area(footer: Rect, cx: &Context) -> Rect {
+    let Some(notice) = cx.notice.as_ref().filter(|notice| !notice.error) else { return footer };
+    match &note_lines(&notice.text, footer.width.saturating_sub(LEAST_HINTS))[..] {
+        [only] => cut_left(footer, only.width() as u16 + 2).1,
+        _ => footer,
+    }
+}
+
+/// Draws a message to the left of the key hints; a long one over the last rows of the body.
 pub fn draw_note(buf: &mut Buffer, footer: Rect, cx: &Context, notice: &Notice) {
     let title = cx.theme.style(Role::Title);
     let mut lines = note_lines(&notice.text, footer.width);
@@ -38,7 +50,10 @@ pub fn draw_note(buf: &mut Buffer, footer: Rect, cx: &Context, notice: &Notice) 
         *last = wrap(last, room).into_iter().next().unwrap_or_default();
     }
     let rows = lines.len() as u16;
-    let area = Rect { y: footer.bottom().saturating_sub(rows), height: rows, ..footer };
+    let area = match footer.width - hints_area(footer, cx).width {
+        0 => Rect { y: footer.y.saturating_sub(rows), height: rows, ..footer },
+        width => cut_left(footer, width).0,
+    };
     Clear.render(area.intersection(buf.area), buf);
     buf.set_style(area.intersection(buf.area), cx.theme.style(Role::Text));
     for (row, text) in (0..rows).zip(&lines) {

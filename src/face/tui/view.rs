@@ -9,7 +9,7 @@
 //! ```
 
 use super::footer;
-use super::notice::{draw_error, draw_note};
+use super::notice::{draw_error, draw_note, hints_area};
 use super::prelude::*;
 use super::regions::{SMALLEST, regions};
 
@@ -22,11 +22,13 @@ pub fn draw(buf: &mut Buffer, state: &State) {
     for top in &state.cx.overlays {
         top.draw(buf, &state.cx);
     }
+    if let Some(top) = state.cx.overlays.last() {
+        // the footer shows the keys of the top overlay
+        let area = hints_area(regions.footer, &state.cx);
+        footer::draw_fixed_hints(buf, area, state.cx.theme, top.hints());
+    }
     if let Some(notice) = state.cx.notice.as_ref().filter(|notice| !notice.error) {
         draw_note(buf, regions.footer, &state.cx, notice);
-    } else if let Some(top) = state.cx.overlays.last() {
-        // the footer shows the keys of the top overlay
-        footer::draw_fixed_hints(buf, regions.footer, state.cx.theme, top.hints());
     }
 }
 

@@ -858,16 +858,20 @@ fn the_remaining_time_follows_runs_that_are_slower_than_in_an_earlier_sweep() {
 }
 
 #[test]
-fn a_message_gives_the_key_hints_back_after_some_seconds() {
+fn a_message_leaves_the_key_hints_visible_and_goes_after_some_seconds() {
     let mut driver = Driver::full(80, 24).with_sweep();
+    // a short one shares the row with them
+    keys(&mut driver, "f");
+    let footer = driver.screen().lines().last().expect("a footer").to_owned();
+    assert!(footer.contains("staying on this cell") && footer.contains("? help"), "{footer}");
     keys(&mut driver, "a");
     driver.shows("no result before the sweep has ended");
+    driver.shows("p pause");
     let now = driver.state.cx.now_ms;
     send(&mut driver, Message::Clock(now + 5_000));
     driver.shows("no result before the sweep has ended");
     send(&mut driver, Message::Clock(now + 6_000));
     driver.hides("no result before the sweep has ended");
-    driver.shows("p pause");
     // an error waits for a key
     driver.state.cx.fail("the disk is full");
     send(&mut driver, Message::Clock(now + 60_000));
