@@ -662,7 +662,7 @@ fn columns_are_as_wide_as_the_shown_runs_need() {
 
 #[test]
 fn values_of_the_details_stand_in_one_column() {
-    for size in [(200, 60), (120, 40), (60, 16)] {
+    for size in [(200, 60), (120, 40)] {
         let mut driver = driver(size);
         driver.keys("/arch:ladder");
         driver.enter();
@@ -678,6 +678,19 @@ fn values_of_the_details_stand_in_one_column() {
             .filter_map(column)
             .collect();
         assert_eq!(found.len(), 1, "{size:?}: {screen}");
+    }
+}
+
+#[test]
+fn the_details_of_a_small_window_are_the_numbers_and_leave_two_thirds_to_the_rows() {
+    for (size, details_at) in [((60, 16), 11), ((80, 24), 17)] {
+        let mut driver = driver(size);
+        driver.state.runs.detail = Some(true);
+        let screen = driver.screen();
+        let row = screen.lines().position(|line| line.starts_with('╭')).expect("details");
+        assert_eq!(row, details_at, "{screen}");
+        assert!(screen.contains(" · ") && screen.contains(" W: all "), "{screen}");
+        driver.hides("│ status ");
     }
 }
 

@@ -50,6 +50,8 @@ impl Runs {
     pub(super) fn areas(&self, body: Rect) -> RunAreas {
         /// Minimum body height for rows with the values that do not fit in the table.
         const LOWEST: u16 = 10;
+        /// Height of the list and the details up to which the list has two thirds.
+        const LOW: u16 = 20;
         let (top, rest) = cut_top(body, 1);
         let (order, rest) = cut_top(rest, 1);
         let (table, details) = match self.shows_detail(body.width) && !self.lines.is_empty() {
@@ -58,9 +60,12 @@ impl Runs {
             false => cut_bottom(rest, if body.width < 120 { 2 } else { 1 }),
             true if body.width >= 150 => cut_left(rest, body.width - state::DETAILS),
             true => {
-                // half of the height, in a low window less, plus whatever a short list leaves free
+                // half of the height, in a low window a third, plus whatever a short list leaves free
                 let list = u16::try_from(self.lines.len().max(1) + 1).unwrap_or(u16::MAX);
-                let most = if rest.height < 20 { rest.height * 2 / 5 } else { rest.height.div_ceil(2) };
+                let most = match rest.height {
+                    ..=LOW => (rest.height * 2).div_ceil(3),
+                    height => height.div_ceil(2),
+                };
                 cut_bottom(rest, rest.height - list.min(most))
             }
         };
