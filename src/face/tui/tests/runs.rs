@@ -802,6 +802,30 @@ fn each_run_of_a_cell_whose_rounds_vary_widely_is_marked_whatever_is_filtered() 
     }
 }
 
+/// The rows before them had no TPOT, so that the result to sort by was TTFT.
+#[test]
+fn runs_are_in_order_again_after_a_filter_that_matched_none() {
+    let runs = (1..5).map(|at| {
+        let (mut all, cell) = (Vec::new(), spec("ladder", at, P2p::On, Backend::Cpu));
+        all.extend(rounds(&format!("ladder{at}"), &cell, f64::from(at), 3));
+        // in the other order by TTFT
+        for record in &mut all {
+            record.metrics.iter_mut().for_each(|metrics| metrics.prefill_ms = 100.0 / f64::from(at));
+        }
+        all
+    });
+    let runs: Vec<Record> = runs.flatten().collect();
+    let mut driver = Driver::empty(120, 40);
+    driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(runs, Vec::new())))));
+    driver.keys("3*");
+    let before = shown(&driver);
+    assert!(before[0].starts_with("ladder1"), "{before:?}");
+    driver.keys("/qqq");
+    driver.enter();
+    driver.press(KeyCode::Esc);
+    assert_eq!(shown(&driver), before);
+}
+
 /// Otherwise the mark of the order looks wrong.
 #[test]
 fn a_narrow_header_says_that_upper_bound_is_last_beside_the_noise() {

@@ -374,8 +374,12 @@ impl Screen for Runs {
             rows.extend(hidden);
             runs = "marked run";
         }
-        let columns: Vec<usize> =
+        let mut columns: Vec<usize> =
             self.columns.iter().filter_map(|name| stored.table.find(name)).collect();
+        // without these, rows of different cells would look the same
+        let unseen = self.differing.iter().filter(|at| !columns.contains(at));
+        let unseen: Vec<usize> = unseen.copied().collect();
+        columns.extend(unseen);
         let what = counted(rows.len(), runs);
         let write = move |path: &std::path::Path| {
             base::atomic::write(path, stored.table.csv(&rows, &columns).as_bytes())

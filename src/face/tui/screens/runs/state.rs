@@ -319,6 +319,7 @@ impl Runs {
         self.has_rounds |= numbers.is_some();
         let numbers = numbers.filter(|_| self.grouping != Grouping::Runs);
         self.by_cell = numbers.is_some();
+        self.note_result(table, &rows);
         self.order(snapshot, &mut rows);
         self.differing = columns::differing(table, &rows);
         self.count = rows.len();
@@ -378,6 +379,18 @@ impl Runs {
         self.noise = self.rows().filter(|_| is_noisy).filter_map(ratio).max_by(f64::total_cmp);
         (self.provenance, self.model) = (provenance, model);
         self.note_empty(table);
+    }
+
+    /// Notes whether these rows have TPOT, before they are ordered by it: the rows before them may have had none.
+    fn note_result(&mut self, table: &RunTable, rows: &[u32]) {
+        let has = |name: &str| {
+            let column = table.find(name).and_then(|at| table.columns().get(at));
+            column.is_some_and(|of| rows.iter().any(|row| of.cell(*row as usize) != RunCell::Nothing))
+        };
+        match has(TPOT) || !has(TTFT) {
+            true => _ = self.empty.remove(TPOT),
+            false => _ = self.empty.insert(TPOT.to_owned()),
+        }
     }
 
     /// Updates the list of columns that tell nothing, the longest texts, and the width all columns need.
