@@ -262,7 +262,7 @@ fn wide_rounds_show_their_range_beside_ratios_by_round() {
         slow_down(record, factor);
     }
     assert!(title(&records).contains(",tok/s x by round,"), "{}", title(&records));
-    assert!(title(&records).contains(",TPOT ms,"), "{}", title(&records));
+    assert!(title(&records).contains(",TPOT by round,"), "{}", title(&records));
     let table = one(&records).table.csv(Sourced::NoRuns);
     assert!(table.lines().any(|row| row.contains("ladder,22,")), "a range as well: {table}");
     let ladder = table.lines().find(|row| row.contains("ladder,25 to 50,1.")).expect(&table);

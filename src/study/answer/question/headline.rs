@@ -263,7 +263,10 @@ impl ComparisonQuestion<'_> {
         };
         let own = self.all_choices().filter(|pair| self.value(pair) == winner.value);
         let own: Vec<&Comparison> = own.collect();
-        let ties = match own.iter().filter(|pair| pair.verdict.is_tie()).count() {
+        // where it also ties for the fastest, it is counted already
+        let is_counted = |pair: &Comparison| winner.pairs.iter().any(|of| std::ptr::eq(*of, pair));
+        let ties = own.iter().filter(|pair| pair.verdict.is_tie() && !is_counted(pair));
+        let ties = match ties.count() {
             0 => String::new(),
             ties if several => format!(", tied with {baseline} in {ties}"),
             ties => format!(", tied in {ties}"),

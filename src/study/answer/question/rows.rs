@@ -15,7 +15,10 @@ use table::render::{Shown, Table};
 const MOST_ROWS: usize = 12;
 
 /// Columns that a narrow window drops, last one first. The speedup stays.
-const LEAST: [&str; 5] = ["TPOT ms", "verdict", "exposed %", "published", "gap %"];
+const LEAST: [&str; 6] = ["TPOT ms", ROUNDS_TPOT, "verdict", "exposed %", "published", "gap %"];
+
+/// Title of ranges from the fastest to the slowest round, which are no confidence intervals.
+const ROUNDS_TPOT: &str = "TPOT by round";
 
 impl ComparisonQuestion<'_> {
     /// Table of the cells with their ratios, the baseline of each setting first; and the part that it leaves out. Runs
@@ -37,6 +40,7 @@ impl ComparisonQuestion<'_> {
         let by_round = self.report.pairs.iter().any(is_by_round);
         // ranges of rounds need the room of the baseline's name
         let (latency, speedup) = match self.report.latency() {
+            "TPOT" if has_ranges => (ROUNDS_TPOT, "!tok/s x by round".to_owned()),
             "TPOT" if by_round => ("TPOT ms", "!tok/s x by round".to_owned()),
             "TPOT" => ("TPOT ms", format!("!tok/s vs {baseline}")),
             _ if by_round => ("TTFT ms", "!TTFT x by round".to_owned()),
