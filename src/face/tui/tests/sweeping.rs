@@ -569,7 +569,7 @@ fn the_cell_under_way_is_followed_and_told_step_by_step() {
     for said in [
         "sample 2/4 · decode step 20/32",
         "29.8 ms per step",
-        "memory: measured 1.31 GB (all ranks), planned 550 MB/rank",
+        "memory: peak 1.31 GB (all ranks), planned 550 MB/rank",
         "decode step 20, emulated-link: 30.0 ms, hidden 57.1 %, exposed 6.00 ms/rank",
         "r0 = r1 compute",
         "1 failed",

@@ -629,13 +629,13 @@ pub fn pieces(buf: &mut Buffer, area: Rect, row: u16, all: &[(String, Style)]) {
 }
 
 /// Resident memory of the run's process, which has all ranks, and planned memory of a rank, which are different measures;
-/// in full and in short: `memory: measured 1.21 GB (all ranks), planned 550 MB/rank`.
+/// in full and in short: `memory: peak 1.21 GB (all ranks), planned 550 MB/rank`.
 fn memory(cell: &LiveCell) -> [String; 2] {
     let amount = |bytes: u64| si(bytes as f64, "B");
     let plan = cell.looked.as_ref().and_then(|looked| looked.rank_bytes).map(amount);
     let resident = cell.doing.resident_bytes.map(amount);
     [" per rank (weights, cache, activations)", "/rank"].map(|of_rank| {
-        let resident = resident.as_ref().map(|amount| format!("measured {amount} (all ranks)"));
+        let resident = resident.as_ref().map(|amount| format!("peak {amount} (all ranks)"));
         let plan = plan.as_ref().map(|amount| format!("planned {amount}{of_rank}"));
         match [resident, plan].into_iter().flatten().collect::<Vec<_>>() {
             parts if parts.is_empty() => String::new(),

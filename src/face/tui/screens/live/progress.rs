@@ -25,7 +25,7 @@ pub struct RunProgress {
     pub lanes: Vec<StepLanes>,
     /// Number of the decode step in `lanes`, from 1.
     pub lanes_of: u32,
-    /// Resident memory of the run's process, in bytes.
+    /// Largest resident memory of the run's process, in bytes.
     pub resident_bytes: Option<u64>,
 }
 
@@ -51,7 +51,10 @@ impl RunProgress {
                     self.lanes_of = *done;
                 }
             }
-            RunEvent::Memory { resident_bytes } => self.resident_bytes = Some(*resident_bytes),
+            // a process that ends has little left
+            RunEvent::Memory { resident_bytes } => {
+                self.resident_bytes = self.resident_bytes.max(Some(*resident_bytes));
+            }
             RunEvent::SampleDone { .. }
             | RunEvent::Warning { .. }
             | RunEvent::End { .. }
